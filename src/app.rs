@@ -1,10 +1,13 @@
 //! The composition root: builds workers, engine and server from the configuration, and shuts them down.
 
+pub mod calibration_file;
 mod control;
 mod follow;
 mod generator;
 mod notify;
+pub mod profile_file;
 mod rerankers;
+mod sealed;
 mod serving;
 
 use std::path::Path;
@@ -16,22 +19,22 @@ use anyhow::Context;
 pub use follow::{follow_calibration, follow_ranking, reload_calibration};
 use sha2::{Digest, Sha256};
 
+use crate::app::calibration_file::CalibrationFile;
+use crate::app::profile_file::{Origin, ProfileError, ProfileFile, built_in};
 use crate::config::{Config, Generator};
-use crate::engine::Engine;
-use crate::engine::models::{self, GeneratorModel, Models};
-use crate::engine::position_bias::{Keeper, PositionBias};
-use crate::engine::prompt::TEMPLATE_VERSION;
-use crate::fit::profile::Profiles;
-use crate::fusion::calibration::Calibration;
-use crate::model::ModelError;
-use crate::runtime::llama::{self, reencode};
-use crate::runtime::onnx;
-use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
-use crate::scheduler::{Status, worker};
-use crate::storage::calibrations::CalibrationFile;
-use crate::storage::catalog::Role;
-use crate::storage::profiles::{Origin, ProfileError, ProfileFile, built_in};
-use crate::storage::store::{Located, Store, StoreError, hex};
+use engine::Engine;
+use engine::fusion::calibration::Calibration;
+use engine::models::{GeneratorModel, Models};
+use engine::position_bias::{Keeper, PositionBias};
+use engine::prompt::TEMPLATE_VERSION;
+use models::catalog::Role;
+use models::llama::{self, reencode};
+use models::onnx;
+use models::store::{Located, Store, StoreError, hex};
+use moi::profile::Profiles;
+use prefix_scheduler::model::ModelError;
+use prefix_scheduler::scheduler::entailment::{self, ConfiguredModel, Judge};
+use prefix_scheduler::scheduler::{Status, worker};
 
 pub use control::{Control, Operator};
 pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_adapter, sizes};
@@ -67,15 +70,15 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;
     }
     let name = config.generator.model.clone();
-    let generator = generator::start(&config.generator, (models::Role::Generator, name), config);
+    let generator = generator::start(&config.generator, (engine::models::Role::Generator, name), config);
     let generator = generator.context("cannot start a thread for the generator")?;
     let mut models = Models::new(generator, judge(config)?);
     if let Some(scorer) = &config.scorer {
         // Two models of one name could not be told apart, for instance in metrics, where a file is named without its folder.
         let file = |model: &str| Path::new(model).file_name().map(ToOwned::to_owned);
         let same = file(&scorer.model) == file(&config.generator.model);
-        let name = if same { models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
-        let started = generator::start(scorer, (models::Role::Scorer, name), config);
+        let name = if same { engine::models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
+        let started = generator::start(scorer, (engine::models::Role::Scorer, name), config);
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
     }
     let models = with_passage_models(models, config)?;
@@ -196,7 +199,7 @@ fn locate_entailment(store: &Store, model: &str) -> Result<Located, StoreError> 
 }
 
 /// The file with the position-bias profiles of a generator, identified by
-/// [what it was measured on](crate::model::measured_on).
+/// [what it was measured on](prefix_scheduler::model::measured_on).
 #[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
@@ -238,7 +241,7 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
 }
 
 /// The file with the calibrations of a generator's ranking methods, identified by
-/// [what it was measured on](crate::model::measured_on).
+/// [what it was measured on](prefix_scheduler::model::measured_on).
 #[must_use]
 pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
     CalibrationFile::new(store, generator, TEMPLATE_VERSION)
@@ -258,8 +261,8 @@ const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::catalog::Catalog;
-    use crate::storage::fetch::Hub;
+    use models::catalog::Catalog;
+    use models::fetch::Hub;
 
     /// It was read again and in use, and `GetPositionBias` said that it could not be used until the server ended.
     #[test]

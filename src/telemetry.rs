@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::config::{Config, LogFormat};
-use crate::observe::traces::{self, Export};
+use server::observe::traces::{self, Export};
 
 /// Replaces the filter of the installed subscriber.
 static REFILTER: OnceLock<Box<dyn Fn(EnvFilter) -> bool + Send + Sync>> = OnceLock::new();

@@ -17,8 +17,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Scripted, wire};
-use rerankd::rpc::server::ServerOptions;
-use rerankd::transport::{Access, AccessFiles, NewToken};
+use server::rpc::server::ServerOptions;
+use server::transport::{Access, AccessFiles, NewToken};
 use tonic::Request;
 
 /// Everything that is logged, at every level.

@@ -28,8 +28,8 @@ use common::scripted::Fault;
 use common::{Running, Scripted, wire};
 use leaks::{no_descriptor_is_left, nothing_is_left};
 use prost::Message;
+use protocol::{tei_v1, v1};
 use raw::{Connection, framed};
-use rerankd::rpc::{tei_v1, v1};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
@@ -236,7 +236,10 @@ async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
 async fn a_stream_that_is_not_read_holds_up_no_other() {
     let _alone = alone().await;
     let server = Scripted { queue_length: 2, ..Scripted::default() }.serve().await;
-    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     let mut connection = Connection::open(&server.address).await;
     let message = framed(&wire("who is alpha?", &PASSAGES).encode_to_vec());
     let (half, rest) = message.split_at(message.len() / 2);
@@ -286,7 +289,7 @@ async fn a_model_that_fails_under_load_fails_calls_and_keeps_nothing() {
         }
         println!("{fault:?}: {failed} of 8 calls failed");
         let address = server.address.as_str().into();
-        rerankd::rpc::client::wait_until_serving(&address, Duration::from_secs(20)).await.unwrap();
+        protocol::client::wait_until_serving(&address, Duration::from_secs(20)).await.unwrap();
         // A generator that died does not count its cells any more; the one in its place does from its first step on.
         serves(&server).await;
         nothing_is_left(&server, "a model that failed").await;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rerankd::rpc::v1;
+use protocol::v1;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serving::{FULL_DISK, Serving, own_store, request, short};
 use tempfile::TempDir;
@@ -129,7 +129,7 @@ async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start
     let _alone = alone().await;
     let folder = folder();
     let config = rerankd::config::Config::load(None, &[]).unwrap();
-    let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator).unwrap();
+    let located = config.store.locate(&config.generator.model, models::catalog::Role::Generator).unwrap();
     let model = folder.path().join("model.gguf");
     std::fs::copy(&located.path, &model).unwrap();
     // Nothing is kept of passages, so every request reads the weights.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use entry::files::written;
 use prost::Message;
-use rerankd::rpc::{DESCRIPTORS, tei_v1, v1};
+use protocol::{DESCRIPTORS, tei_v1, v1};
 use serde_json::{Value, json};
 
 fn folder(target: &str) -> PathBuf {

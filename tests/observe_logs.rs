@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 
 use common::scripted::Fault;
 use common::{Scripted, wire};
-use rerankd::call::Admission;
+use prefix_scheduler::call::Admission;
+use protocol::v1;
 use rerankd::config::Config;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1;
 use rerankd::telemetry;
-use rerankd::transport::{Access, Bounds};
 use serde_json::{Value, json};
+use server::rpc::server::ServerOptions;
+use server::transport::{Access, Bounds};
 use tonic::{Code, Request};
 use tracing::callsite::{Callsite, Identifier};
 use tracing::field::FieldSet;
@@ -218,7 +218,7 @@ async fn requests_over_http_have_their_line() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let (admission, folder) = (Admission::new(queue_length), tempfile::tempdir().unwrap());
     let (tokens, token) = http::tokens(folder.path(), "search-frontend");
-    let router = rerankd::http::router(engine.clone(), admission.clone(), http::options(), tokens);
+    let router = server::http::router(engine.clone(), admission.clone(), http::options(), tokens);
     let server = http::serve_router(engine, admission, router, Bounds::default()).await;
     let body = json!({ "query": "who?", "documents": PASSAGES }).to_string();
     assert_eq!(server.send("/rerank", &[("x-request-id", "http-none")], body.clone()).await.status, 401);

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rerankd::engine::rerank::Passage;
-use rerankd::files::{Empty, Warnings, labelled};
+use engine::rerank::Passage;
+use files::{Empty, Warnings, labelled};
 
 /// Least label of a relevant passage.
 const THRESHOLD: f64 = 0.5;

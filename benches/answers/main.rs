@@ -32,8 +32,8 @@ mod tables;
 
 use std::path::Path;
 
+use engine::methods::{self, MethodRef};
 use rerankd::config::Config;
-use rerankd::engine::methods::{self, MethodRef};
 use tables::Tables;
 
 fn main() -> anyhow::Result<()> {

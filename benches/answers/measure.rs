@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use engine::Engine;
+use engine::belief::{BeliefRequest, SampleOptions};
+use engine::calibrate::Labelled;
+use engine::methods::{self, MethodRef};
+use engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
+use engine::utility::UtilityRequest;
+use prefix_scheduler::call::Call;
+use rag_metrics::lexical::{contains, token_f1};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rerankd::call::Call;
-use rerankd::engine::Engine;
-use rerankd::engine::belief::{BeliefRequest, SampleOptions};
-use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::methods::{self, MethodRef};
-use rerankd::engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
-use rerankd::engine::utility::UtilityRequest;
-use rerankd::metrics::lexical::{contains, token_f1};
 
 use super::list::List;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rerankd::metrics::resample::{Resampling, interval};
+use rag_metrics::resample::{Resampling, interval};
 
 use super::measure::{MEASURES, SIZES, Values};
 use super::report::Line;

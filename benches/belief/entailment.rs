@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use rerankd::call::Call;
+use models::catalog::Role;
+use models::onnx::graft;
+use prefix_scheduler::call::Call;
+use prefix_scheduler::model::entailment::TextPair;
+use prefix_scheduler::scheduler::entailment::Judge;
 use rerankd::config::Config;
-use rerankd::model::entailment::TextPair;
-use rerankd::runtime::onnx::graft;
-use rerankd::scheduler::entailment::Judge;
-use rerankd::storage::catalog::Role;
 
 use super::report::{self, Line};
 

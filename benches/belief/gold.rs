@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use rerankd::call::Call;
+use engine::belief::SampleOptions;
+use engine::utility::{ContextKind, UtilityRequest};
+use numeric::{mean, pearson};
+use prefix_scheduler::call::Call;
+use rag_metrics::lexical;
 use rerankd::config::Config;
-use rerankd::engine::belief::SampleOptions;
-use rerankd::engine::utility::{ContextKind, UtilityRequest};
-use rerankd::metrics::lexical;
-use rerankd::numeric::{mean, pearson};
 
 use super::report::Line;
 use super::{data, sampling};
@@ -47,7 +47,7 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
                 ..UtilityRequest::default()
             };
             let report = engine.utility(&Call::local(), request, None).await?;
-            let words = |answers: &[rerankd::engine::belief::Answer]| {
+            let words = |answers: &[engine::belief::Answer]| {
                 let by = |score: fn(&str, &[String]) -> f64| {
                     mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())
                 };

@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Starts the engine. Every line printed from here on names its generator.
-async fn engine(config: &Config) -> anyhow::Result<rerankd::engine::Engine> {
+async fn engine(config: &Config) -> anyhow::Result<engine::Engine> {
     let engine = rerankd::app::engine(config).await?;
     report::about(&engine.generator()?.info);
     Ok(engine)

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use rerankd::call::Call;
+use engine::belief::{BeliefRequest, SampleOptions};
+use prefix_scheduler::call::Call;
 use rerankd::config::Config;
-use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 
 use super::data;
 use super::report::Line;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rerankd::metrics::resample::{Resampling, mean_interval};
-use rerankd::model::GeneratorInfo;
+use prefix_scheduler::model::GeneratorInfo;
+use rag_metrics::resample::{Resampling, mean_interval};
 use serde_json::{Value, json};
 
 use super::measure::{COMPRESSORS, RATIOS, Values, Way};

@@ -31,9 +31,9 @@ mod measure;
 
 use std::path::Path;
 
+use engine::Limits;
 use figures::Figures;
 use rerankd::config::Config;
-use rerankd::engine::Limits;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rerankd::call::Call;
-use rerankd::compress::Method;
-use rerankd::engine::Engine;
-use rerankd::engine::belief::SampleOptions;
-use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::methods;
-use rerankd::engine::position_bias::ContextOrder;
-use rerankd::engine::rerank::{Compression, Passage, RerankRequest};
-use rerankd::engine::utility::UtilityRequest;
+use engine::Engine;
+use engine::belief::SampleOptions;
+use engine::calibrate::Labelled;
+use engine::compress::Method;
+use engine::methods;
+use engine::position_bias::ContextOrder;
+use engine::rerank::{Compression, Passage, RerankRequest};
+use engine::utility::UtilityRequest;
+use prefix_scheduler::call::Call;
 
 use super::list::List;
 

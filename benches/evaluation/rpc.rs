@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use protocol::v1;
+use protocol::v1::metrics_service_client::MetricsServiceClient;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rerankd::app::Control;
 use rerankd::config::Config;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
-use rerankd::transport::Access;
+use server::transport::Access;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -78,7 +78,7 @@ pub async fn run(config: &Config, seconds: usize) -> anyhow::Result<()> {
     let server = tokio::spawn(async move {
         rerankd::app::serve(&serving, engine, Access::default(), listener, Control::default()).await
     });
-    rerankd::rpc::client::wait_until_serving(&address.as_str().into(), Duration::from_mins(1)).await?;
+    protocol::client::wait_until_serving(&address.as_str().into(), Duration::from_mins(1)).await?;
     let bare = load(&address, seconds, |channel, _| async move {
         HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
         Ok(())

@@ -28,8 +28,8 @@ mod texts;
 use std::time::Instant;
 
 use clap::Parser;
+use protocol::v1::{self, Method};
 use report::Line;
-use rerankd::rpc::v1::{self, Method};
 use server::{Server, request, utilities};
 use texts::Texts;
 

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use prost::bytes::{Buf, BufMut, Bytes};
+use protocol::v1;
 use report::Line;
-use rerankd::rpc::v1;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;

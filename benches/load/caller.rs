@@ -5,9 +5,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::v1;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rerankd::rpc::v1;
 use tonic::metadata::{Ascii, MetadataValue};
 
 /// A kind of client.

@@ -5,9 +5,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use protocol::v1;
 use reqwest::RequestBuilder;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
-use rerankd::rpc::v1;
 use serde_json::{Value, json};
 use tonic::Code;
 

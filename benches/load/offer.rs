@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use protocol::v1;
+use protocol::v1::rerank_service_client::RerankServiceClient;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};

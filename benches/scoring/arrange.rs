@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use rerankd::call::Call;
+use engine::Engine;
+use engine::calibrate::Labelled;
+use engine::rerank::{MoiOptions, RerankRequest, Reranked, Scheme};
+use moi::profile::{Profile, Profiles, Subject, arrange};
+use numeric::{mean, standard_deviation as sd};
+use prefix_scheduler::call::Call;
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::rerank::{MoiOptions, RerankRequest, Reranked, Scheme};
-use rerankd::fit::profile::{Profile, Profiles, Subject, arrange};
-use rerankd::numeric::{mean, standard_deviation as sd};
 
 use super::data::{self, Question};
 use super::judge::{auc, reciprocal_rank};

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use rerankd::call::Call;
+use engine::Engine;
+use engine::methods::query_prompt::{QueryPrompt, overhead};
+use engine::prompt::PassageTokens;
+use moi::design::{Design, orders, prefixes, pruned};
+use prefix_scheduler::call::Call;
+use prefix_scheduler::model::weights;
+use prefix_scheduler::plan::{NodeId, Plan, Segment};
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::methods::query_prompt::{QueryPrompt, overhead};
-use rerankd::engine::prompt::PassageTokens;
-use rerankd::fit::design::{Design, orders, prefixes, pruned};
-use rerankd::model::weights;
-use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
 
 use super::data;

@@ -23,8 +23,8 @@ pub struct Passage {
 
 impl Question {
     /// Converts its passages to those of a request.
-    pub fn request_passages(&self) -> Vec<rerankd::engine::rerank::Passage> {
-        let passage = |(index, passage): (usize, &Passage)| rerankd::engine::rerank::Passage {
+    pub fn request_passages(&self) -> Vec<engine::rerank::Passage> {
+        let passage = |(index, passage): (usize, &Passage)| engine::rerank::Passage {
             id: format!("{index:03}"),
             title: passage.title.clone(),
             text: passage.text.clone(),

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use engine::Engine;
+use engine::methods;
+use engine::methods::query_prompt::QueryPrompt;
+use engine::prompt::PassageTokens;
+use engine::rerank::{MoiOptions, Outcome, RerankRequest, Scheme};
 use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
-use rerankd::call::Call;
+use models::llama;
+use prefix_scheduler::call::Call;
+use prefix_scheduler::plan::{Plan, Segment, Token};
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::methods;
-use rerankd::engine::methods::query_prompt::QueryPrompt;
-use rerankd::engine::prompt::PassageTokens;
-use rerankd::engine::rerank::{MoiOptions, Outcome, RerankRequest, Scheme};
-use rerankd::plan::{Plan, Segment, Token};
-use rerankd::runtime::llama;
 use tokio::runtime::Runtime;
 
 use super::data::{self, Question};
@@ -95,7 +95,7 @@ fn rows() {
         }
         median(&mut taken)
     };
-    let (ours, reference) = (nanoseconds(&rerankd::numeric::logspace::logsumexp), nanoseconds(&plain));
+    let (ours, reference) = (nanoseconds(&numeric::logspace::logsumexp), nanoseconds(&plain));
     Line::new("a row of logits to its normaliser", ours, "ns/logit").ratio(reference / ours).at_least(4.0).print();
 }
 
@@ -105,7 +105,7 @@ pub fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> 
     RerankRequest {
         query: question.question.clone(),
         passages: chosen,
-        method: rerankd::engine::methods::find("moi"),
+        method: engine::methods::find("moi"),
         moi: MoiOptions { scheme, ..MoiOptions::default() },
         ..RerankRequest::default()
     }
@@ -160,7 +160,7 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
 /// Tokens per second of the scheduler relative to a bare loop of full batches before and after it. Reports the median
 /// of these ratios, because the speed of the machine varies over time.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
-    let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
+    let located = config.store.locate(&config.generator.model, models::catalog::Role::Generator)?;
     // The file that the engine runs, which may be re-encoded.
     let settings = config.generator.settings(located.path);
     let chosen =
@@ -289,7 +289,7 @@ fn sequence(
         for offset in 0..chunk.len() {
             if start * size + offset >= scored {
                 let row = context.get_logits_ith(i32::try_from(offset)?);
-                std::hint::black_box(rerankd::numeric::logspace::logsumexp(row));
+                std::hint::black_box(numeric::logspace::logsumexp(row));
             }
         }
     }
@@ -300,7 +300,7 @@ fn sequence(
 /// Complete rerank requests against the naive program: 3 N complete orders, each evaluated from its beginning, on the
 /// file as shipped.
 fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions: &[Question]) -> anyhow::Result<()> {
-    let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
+    let located = config.store.locate(&config.generator.model, models::catalog::Role::Generator)?;
     let naive = Bare::load(&located.path, config)?;
     let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
     for question in questions.iter().take(2) {
@@ -319,7 +319,7 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
 }
 
 fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::Result<usize> {
-    use rerankd::fit::design::{Design, orders};
+    use moi::design::{Design, orders};
     let generator = engine.generator()?;
     let tokenizer = generator.tokenizer();
     let QueryPrompt { opening, query } =

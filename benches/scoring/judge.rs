@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 
-use rerankd::fit::design::{Design, orders, prefixes, pruned};
-use rerankd::fit::{Objective, Observation, Settings, estimate};
-use rerankd::numeric::descending;
+use moi::design::{Design, orders, prefixes, pruned};
+use moi::{Objective, Observation, Settings, estimate};
+use numeric::descending;
 
 use super::collect::{PRUNED, Record, TRIE};
 use super::plot::{self, Row};

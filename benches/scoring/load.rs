@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use rerankd::call::Call;
-use rerankd::engine::Engine;
-use rerankd::engine::belief::{BeliefRequest, SampleOptions};
-use rerankd::engine::rerank::{Passage, RerankRequest, Scheme};
+use engine::Engine;
+use engine::belief::{BeliefRequest, SampleOptions};
+use engine::rerank::{Passage, RerankRequest, Scheme};
+use prefix_scheduler::call::Call;
 use tokio::runtime::Runtime;
 
 use super::data::Question;
@@ -117,7 +117,7 @@ pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
         passages: (0..=index % 5)
             .map(|p| Passage { id: p.to_string(), text: text(index + p), ..Passage::default() })
             .collect(),
-        method: rerankd::engine::methods::find("moi"),
+        method: engine::methods::find("moi"),
         ..RerankRequest::default()
     };
     let mut before = 0.0;

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use rerankd::model::GeneratorInfo;
+use prefix_scheduler::model::GeneratorInfo;
 use serde_json::{Value, json};
 
 static CONTEXT: OnceLock<Value> = OnceLock::new();

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use protocol::tei_v1;
+use protocol::tei_v1::rerank_client::RerankClient;
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::metrics_service_client::MetricsServiceClient;
+use protocol::v1::model_service_client::ModelServiceClient;
+use protocol::v1::rerank_service_client::RerankServiceClient;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rerankd::rpc::tei_v1;
-use rerankd::rpc::tei_v1::rerank_client::RerankClient;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Request, Status};

@@ -1,6 +1,6 @@
 //! Types of cells: seconds of a rerank, bytes of states, and how far utilities move from those of half precision.
 
-use rerankd::rpc::v1::Method;
+use protocol::v1::Method;
 
 use crate::report::Line;
 use crate::rerank::median;

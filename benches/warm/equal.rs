@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rerankd::rpc::v1::Method;
+use protocol::v1::Method;
 
 use crate::report::Line;
 use crate::server::{Server, utilities};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rerankd::rpc::v1;
+use protocol::v1;
 
 use crate::report::Line;
 use crate::server::{Server, request};

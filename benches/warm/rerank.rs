@@ -1,6 +1,6 @@
 //! Seconds of a whole rerank: passages that were read before against passages that were not.
 
-use rerankd::rpc::v1::Method;
+use protocol::v1::Method;
 
 use crate::report::Line;
 use crate::server::Server;

@@ -3,11 +3,11 @@
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use rerankd::model::{AdapterInfo, weights};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use prefix_scheduler::model::{AdapterInfo, weights};
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
+use protocol::v1::rerank_service_client::RerankServiceClient;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use tonic::transport::Channel;
 
 use crate::report;

@@ -3,10 +3,10 @@
 //! The passage and the query are always each other's only context. A score is the sum of the log-probabilities of the query's
 //! tokens, as a method would read it.
 
+use models::catalog::Role;
+use prefix_scheduler::model::{Batch, Generator, Row};
+use prefix_scheduler::plan::{Reads, Token};
 use rerankd::config::Config;
-use rerankd::model::{Batch, Generator, Row};
-use rerankd::plan::{Reads, Token};
-use rerankd::storage::catalog::Role;
 
 use crate::report::Line;
 use crate::texts::Texts;
@@ -128,6 +128,6 @@ pub fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
     let passages: Vec<Tokens> = (0..PASSAGES).map(|seed| tokens(texts.passage(6_000_000 + seed, PASSAGE))).collect();
     let query = tokens(texts.query(6_000_000, QUERY));
     let settings = config.generator.settings(located.path);
-    rerankd::runtime::llama::with_model(&settings, &mut |generator| compare(generator, &passages, &query))?;
+    models::llama::with_model(&settings, &mut |generator| compare(generator, &passages, &query))?;
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use rerankd::warm::Key;
-use rerankd::warm::policy::{Candidate, Policy};
+use prefix_scheduler::warm::Key;
+use prefix_scheduler::warm::policy::{Candidate, Policy};
 
 use crate::report::Line;
 use crate::texts::zipf;

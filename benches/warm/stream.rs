@@ -1,6 +1,6 @@
 //! A stream of requests whose passages follow Zipf's law, with a bounded store and without one.
 
-use rerankd::rpc::v1::Method;
+use protocol::v1::Method;
 
 use crate::report::Line;
 use crate::server::Server;

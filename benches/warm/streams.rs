@@ -12,9 +12,9 @@ use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
+use models::catalog::Role;
+use models::llama;
 use rerankd::config::Config;
-use rerankd::runtime::llama;
-use rerankd::storage::catalog::Role;
 
 use crate::report::Line;
 use crate::rerank::median;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use engine::prompt::{Language, PassageTokens};
+use models::catalog::Role;
+use models::llama::Vocabulary;
+use numeric::sampling::unit;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rerankd::config::Config;
-use rerankd::engine::prompt::{Language, PassageTokens};
-use rerankd::numeric::sampling::unit;
-use rerankd::runtime::llama::Vocabulary;
-use rerankd::storage::catalog::Role;
 
 const WORDS: &[&str] = &[
     "river",

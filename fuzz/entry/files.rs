@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use files::{Empty, Warnings, cited, corpus, equivalence, examples, labelled, passages, questions, trec};
+use models::catalog::Catalog;
+use models::fetch::Hub;
+use models::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
+use models::store::{Store, hash, hex};
+use moi::profile::Origin;
+use prefix_scheduler::model::ModelError;
+use rerankd::app::calibration_file::CalibrationFile;
+use rerankd::app::profile_file::ProfileFile;
 use rerankd::config::Config;
-use rerankd::files::{Empty, Warnings, cited, corpus, equivalence, examples, labelled, passages, questions, trec};
-use rerankd::fit::profile::Origin;
-use rerankd::model::ModelError;
-use rerankd::runtime::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
-use rerankd::storage::calibrations::CalibrationFile;
-use rerankd::storage::catalog::Catalog;
-use rerankd::storage::fetch::Hub;
-use rerankd::storage::profiles::ProfileFile;
-use rerankd::storage::store::{Store, hash, hex};
-use rerankd::transport::Tokens;
 use serde_json::{Value, json};
+use server::transport::Tokens;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 

@@ -9,7 +9,7 @@
 use std::sync::{LazyLock, Mutex};
 
 use http_body::Body as _;
-use rerankd::rpc::server::{ServerOptions, in_process};
+use server::rpc::server::{ServerOptions, in_process};
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::{Code, Status};

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use rerankd::http::{HttpOptions, router};
+use server::http::{HttpOptions, router};
 use tower_service::Service;
 
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};

@@ -3,19 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rerankd::call::Admission;
-use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::engine::{Engine, Limits};
-use rerankd::model::{Capacity, Generator, GeneratorInfo, entailment::Entailment};
-use rerankd::scheduler::Status;
-use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+use engine::models::{GeneratorModel, Models, ServedGenerator};
+use engine::position_bias::PositionBias;
+use engine::{Engine, Limits};
+use prefix_scheduler::call::Admission;
+use prefix_scheduler::model::{Capacity, Generator, GeneratorInfo, entailment::Entailment};
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
 use tokio::runtime::Runtime;
 
-#[path = "../../tests/common/scripted.rs"]
-#[allow(dead_code, reason = "tests use the rest of it")]
-mod scripted;
+use prefix_scheduler::scripted;
 
 use scripted::{ByteTokenizer, ScriptedEntailment, ScriptedGenerator, overlap_script};
 
@@ -88,8 +86,8 @@ async fn engine() -> Engine {
         bytes: 0,
         trained_context: 4_096,
         chat: false,
-        frame: rerankd::model::Frame::Chat,
-        yes_no: rerankd::model::YesNoPrompt::Generic,
+        frame: prefix_scheduler::model::Frame::Chat,
+        yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
         compute: "cpu".into(),
         adapter: None,
         cell_bytes: None,

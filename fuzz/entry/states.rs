@@ -9,9 +9,9 @@
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use rerankd::plan::NodeId;
-use rerankd::storage::store::hex;
-use rerankd::warm::{DiskOptions, Key, Options, Store};
+use models::store::hex;
+use prefix_scheduler::plan::NodeId;
+use prefix_scheduler::warm::{DiskOptions, Key, Options, Store};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 

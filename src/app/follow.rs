@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::engine::models::ServedGenerator;
-use crate::storage::calibrations::CalibrationFile;
-use crate::storage::profiles::{ProfileError, ProfileFile};
+use crate::app::calibration_file::CalibrationFile;
+use crate::app::profile_file::{ProfileError, ProfileFile};
+use engine::models::ServedGenerator;
 
 /// What became of an attempt to read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::sync::{Arc, PoisonError};
 
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
-use crate::engine::methods::yes_no_words;
-use crate::engine::models::{FileRead, GeneratorModel, Published, Role};
-use crate::engine::prompt::{Frame, YesNoPrompt};
-use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
-use crate::runtime::llama::{self, Vocabulary, reencode};
-use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
-use crate::storage::catalog;
-use crate::storage::store::{Located, Store, StoreError};
+use engine::methods::yes_no_words;
+use engine::models::{FileRead, GeneratorModel, Published, Role};
+use engine::prompt::{Frame, YesNoPrompt};
+use models::catalog;
+use models::llama::{self, Vocabulary, reencode};
+use models::store::{Located, Store, StoreError};
+use prefix_scheduler::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
+use prefix_scheduler::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
 
 /// The store has no such file as a key asks for.
 #[derive(Debug, thiserror::Error)]

@@ -6,15 +6,15 @@ use anyhow::Context;
 
 use crate::config::Config;
 use crate::config::rerankers::PassageModel;
-use crate::engine::models::{Models, Role};
-use crate::model::ModelError;
-use crate::model::reranker::Reranker;
-use crate::runtime::llama;
-use crate::runtime::onnx::{self, PassageNetwork};
-use crate::scheduler::entailment::ConfiguredModel;
-use crate::scheduler::reranker::{Loader, PassageScorer};
-use crate::storage::catalog;
-use crate::storage::store::{Located, Store, StoreError};
+use engine::models::{Models, Role};
+use models::catalog;
+use models::llama;
+use models::onnx::{self, PassageNetwork};
+use models::store::{Located, Store, StoreError};
+use prefix_scheduler::model::ModelError;
+use prefix_scheduler::model::reranker::Reranker;
+use prefix_scheduler::scheduler::entailment::ConfiguredModel;
+use prefix_scheduler::scheduler::reranker::{Loader, PassageScorer};
 
 /// Files that a model folder is searched for, in this order.
 const NETWORKS: [&str; 4] = ["model.onnx", "onnx/model.onnx", "model_quantized.onnx", "onnx/model_quantized.onnx"];
@@ -165,8 +165,8 @@ fn locate(store: &Store, role: Role, model: &str) -> Result<Located, StoreError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::catalog::Catalog;
-    use crate::storage::fetch::Hub;
+    use models::catalog::Catalog;
+    use models::fetch::Hub;
 
     /// A calibration for another pooling, tokenizer or weights in another file went on to apply.
     #[test]

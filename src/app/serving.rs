@@ -14,20 +14,20 @@ use tokio_util::task::AbortOnDropHandle;
 use super::follow::{follow_calibration, follow_ranking, reload_calibration};
 use super::notify::ServiceManager;
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
-use crate::call::{Admission, Call};
+use crate::app::calibration_file::CalibrationFile;
+use crate::app::profile_file::{Origin, ProfileFile};
 use crate::config::Config;
-use crate::engine::models::{Role, ServedGenerator};
-use crate::engine::rerank::{Passage, RerankRequest};
-use crate::engine::{Engine, Limits, methods};
-use crate::http::{self, HttpOptions};
-use crate::model::reranker::Shortening;
-use crate::observe::{self, Metrics};
-use crate::rpc::server::{self, Ended, ServerOptions};
-use crate::rpc::tei::TeiOptions;
-use crate::scheduler::reranker::{List, ScoreError};
-use crate::storage::calibrations::CalibrationFile;
-use crate::storage::profiles::{Origin, ProfileFile};
-use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
+use engine::models::{Role, ServedGenerator};
+use engine::rerank::{Passage, RerankRequest};
+use engine::{Engine, Limits, methods};
+use prefix_scheduler::call::{Admission, Call};
+use prefix_scheduler::model::reranker::Shortening;
+use prefix_scheduler::scheduler::reranker::{List, ScoreError};
+use server::http::HttpOptions;
+use server::observe::{self, Metrics};
+use server::rpc::server::{Ended, ServerOptions};
+use server::rpc::tei::TeiOptions;
+use server::transport::{Access, Protocol, WATCH_INTERVAL, listener};
 
 /// Longest wait at the end for the last write of learnt profiles.
 const LAST_SAVE: Duration = Duration::from_secs(3);
@@ -71,7 +71,7 @@ pub async fn serve(
         control.stopped(1).await;
         manager.stopping();
     };
-    let over_grpc = server::serve(engine.clone(), admission.clone(), options, grpc, stop);
+    let over_grpc = server::rpc::server::serve(engine.clone(), admission.clone(), options, grpc, stop);
     let over_http = over_http(config, &engine, &admission, &access, http, &control, ready);
     let mut serving = std::pin::pin!(async { tokio::join!(over_grpc, over_http).0 });
     let beside = AbortOnDropHandle::new(tokio::spawn(beside(
@@ -135,8 +135,8 @@ async fn over_http(
         timeout: config.http.timeout,
         latency_budget_ms: config.http.latency_budget_ms,
     };
-    let router = http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
-    let router = http::with_readiness(router, ready);
+    let router = server::http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
+    let router = server::http::with_readiness(router, ready);
     let stop = async {
         control.stopped(1).await;
         // A balancer is told before connections are refused.

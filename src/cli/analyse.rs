@@ -9,12 +9,12 @@ use super::connection::ConnectionArgs;
 use super::following::Following;
 use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, output};
-use crate::analysis::{self, Analysis, Settings, page, report};
-use crate::evaluation::Event;
-use crate::evaluation::compare::data::Sources;
-use crate::files::Empty;
-use crate::metrics::resample::Statistics;
 use crate::telemetry;
+use files::Empty;
+use lab::analysis::{self, Analysis, Settings, page, report};
+use lab::evaluation::Event;
+use lab::evaluation::compare::data::Sources;
+use rag_metrics::resample::Statistics;
 
 /// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
 ///

@@ -3,8 +3,8 @@
 use super::Failure;
 use super::connection::ConnectionArgs;
 use crate::app;
-use crate::backend::{Backend, BackendError};
 use crate::config::Config;
+use protocol::backend::{Backend, BackendError};
 
 /// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models, for
 /// measurements.
@@ -15,7 +15,7 @@ pub(super) async fn open(
 ) -> Result<Backend, Failure> {
     // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
     let mut forgetful = config.clone();
-    forgetful.scheduler.warm = crate::warm::Options::default();
+    forgetful.scheduler.warm = prefix_scheduler::warm::Options::default();
     // The seconds of a method are then its own, and not those of a method that asked for the same vectors before.
     if let Some(embedding) = &mut forgetful.rerankers.embedding {
         embedding.cache_entries = 0;

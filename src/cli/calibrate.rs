@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{Failure, SettingsArgs, calibrate_ranking, calibrations, input, output, position_bias};
-use crate::call::Call;
-use crate::engine::calibrate::Labelled;
-use crate::engine::position_bias::refusal;
-use crate::engine::prompt::TEMPLATE_VERSION;
-use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
-use crate::engine::{Engine, EngineError};
-use crate::files::RELEVANT;
-use crate::files::{Empty, Warnings};
-use crate::fit::profile::{Profiles, Subject, shape};
-use crate::rpc::{client, v1};
-use crate::storage::profiles::Origin;
+use crate::app::profile_file::Origin;
 use crate::{app, telemetry};
+use engine::calibrate::Labelled;
+use engine::position_bias::refusal;
+use engine::prompt::TEMPLATE_VERSION;
+use engine::rerank::{MoiOptions, RerankRequest, Scheme};
+use engine::{Engine, EngineError};
+use files::RELEVANT;
+use files::{Empty, Warnings};
+use moi::profile::{Profiles, Subject, shape};
+use prefix_scheduler::call::Call;
+use protocol::{client, v1};
 
 /// Measure the generator's position bias, or calibrate ranking methods, on labelled questions; the result is stored beside the
 /// models.

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 
 use super::calibrate::CalibrateArgs;
 use super::{Failure, SettingsArgs, calibrations, output};
-use crate::backend::Refusal;
-use crate::call::Call;
-use crate::engine::rerank::RerankRequest;
-use crate::evaluation::compare;
-use crate::evaluation::compare::data::Sources;
-use crate::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
-use crate::files::Empty;
-use crate::storage::calibrations::CalibrationFile;
+use crate::app::calibration_file::CalibrationFile;
 use crate::{app, telemetry};
+use engine::rerank::RerankRequest;
+use files::Empty;
+use lab::evaluation::compare;
+use lab::evaluation::compare::data::Sources;
+use lab::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
+use prefix_scheduler::call::Call;
+use protocol::backend::Refusal;
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
@@ -188,12 +188,12 @@ fn table(fitted: &[Fitted]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::ranking::Worth;
-    use crate::fusion::calibration::Calibration;
-    use crate::fusion::platt::Platt;
-    use crate::storage::catalog::Catalog;
-    use crate::storage::fetch::Hub;
-    use crate::storage::store::Store;
+    use engine::fusion::calibration::Calibration;
+    use engine::fusion::platt::Platt;
+    use lab::evaluation::ranking::Worth;
+    use models::catalog::Catalog;
+    use models::fetch::Hub;
+    use models::store::Store;
 
     /// Hours of rankings were lost where another program had left a file that this one does not read.
     #[test]

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, output};
-use crate::engine::fusing::MIXTURE_VERSION;
-use crate::engine::models::Role;
-use crate::fusion::calibration::Calibration;
-use crate::storage::calibrations::CalibrationFile;
-use crate::storage::profiles::ProfileError;
+use crate::app::calibration_file::CalibrationFile;
+use crate::app::profile_file::ProfileError;
 use crate::{app, telemetry};
+use engine::fusing::MIXTURE_VERSION;
+use engine::fusion::calibration::Calibration;
+use engine::models::Role;
 
 /// The name that stands for every method.
 const ALL: &str = "all";

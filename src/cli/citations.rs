@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
-use crate::backend::Refusal;
-use crate::call::Call;
-use crate::engine::citations::{CitationRequest, check_citations};
-use crate::files::Warnings;
-use crate::files::cited::{self, CitingAnswer};
-use crate::metrics::citation::OutOfRange;
-use crate::numeric::mean;
-use crate::rpc::{client, v1};
+use engine::citations::{CitationRequest, check_citations};
+use files::Warnings;
+use files::cited::{self, CitingAnswer};
+use numeric::mean;
+use prefix_scheduler::call::Call;
+use protocol::backend::Refusal;
+use protocol::{client, v1};
+use rag_metrics::citation::OutOfRange;
 
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
 ///

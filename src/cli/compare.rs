@@ -8,16 +8,16 @@ use super::connection::ConnectionArgs;
 use super::following::Following;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, backend, output};
-use crate::engine::prompt::Frame;
-use crate::evaluation::compare::data::Sources;
-use crate::evaluation::compare::summary::Group;
-use crate::evaluation::compare::tables::{self, Cell, Grid};
-use crate::evaluation::compare::{self, Settings, figures};
-use crate::evaluation::{Event, distinct};
-use crate::files::Empty;
-use crate::files::RELEVANT;
-use crate::metrics::resample::Statistics;
 use crate::telemetry;
+use engine::prompt::Frame;
+use files::Empty;
+use files::RELEVANT;
+use lab::evaluation::compare::data::Sources;
+use lab::evaluation::compare::summary::Group;
+use lab::evaluation::compare::tables::{self, Cell, Grid};
+use lab::evaluation::compare::{self, Settings, figures};
+use lab::evaluation::{Event, distinct};
+use rag_metrics::resample::Statistics;
 
 /// Compare ranking methods on labelled lists: which one is worth its milliseconds?
 ///

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
-use crate::compress::{Method, Unit, recover};
-use crate::engine::methods;
-use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Compression, Passage, RerankRequest};
-use crate::files::Warnings;
-use crate::numeric::real;
-use crate::rpc::v1;
 use crate::telemetry;
+use engine::compress::{Method, Unit, recover};
+use engine::methods;
+use engine::position_bias::ContextOrder;
+use engine::rerank::{Compression, Passage, RerankRequest};
+use files::Warnings;
+use numeric::real;
+use protocol::v1;
 
 /// Shorten passages for a prompt, on a server or in this process, and put quotations back into the original words.
 ///

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Failure;
 use crate::config;
-use crate::rpc::connect::Server;
+use protocol::connect::Server;
 
 /// Heading of these flags in the help. It stands at each: set for the struct, it would hold for every flag after it, too.
 pub(super) const HEADING: &str = "Connection to the server";

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::config::Config;
-use crate::distil::{self, DistilError, Event, Settings};
-use crate::engine::preferences::Scored;
-use crate::files::{Empty, Warnings};
 use crate::{app, telemetry};
+use engine::preferences::Scored;
+use files::{Empty, Warnings};
+use lab::distil::{self, DistilError, Event, Settings};
 
 /// Make training data for a smaller generator that ranks as this one does (preference distillation).
 #[derive(Debug, Args)]
@@ -169,7 +169,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
         return Err(Failure::Input(format!("{}: no questions are left of {given}", input::name(&args.data))));
     }
     // An export that was broken off and continued must be that of one that was not, to the last digit.
-    config.scheduler.warm = crate::warm::Options::default();
+    config.scheduler.warm = prefix_scheduler::warm::Options::default();
     config.scheduler.reproducible = true;
     let engine = app::engine(&config).await?;
     let bar = output::progress(lists.len(), "questions");

@@ -10,14 +10,14 @@ use super::following::Following;
 use super::metrics::StatisticsArgs;
 use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
-use crate::engine::evaluate::Annotator;
-use crate::evaluation::data::Sources;
-use crate::evaluation::methods::{GIVEN, Ranker};
-use crate::evaluation::summary::{Mean, Row, Summary, System};
-use crate::evaluation::{self, Event, Plan, Settings};
-use crate::metrics::rank::{Metric, MetricError};
-use crate::numeric::real;
 use crate::telemetry;
+use engine::evaluate::Annotator;
+use lab::evaluation::data::Sources;
+use lab::evaluation::methods::{GIVEN, Ranker};
+use lab::evaluation::summary::{Mean, Row, Summary, System};
+use lab::evaluation::{self, Event, Plan, Settings};
+use numeric::real;
+use rag_metrics::rank::{Metric, MetricError};
 
 /// Most tokens of a short answer, where the command does not say.
 const ANSWER_TOKENS: usize = 32;

@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{Failure, input, output};
-use crate::files::Warnings;
-use crate::fit::domain::Domain;
-use crate::fit::task::{FitTask, fit_moi};
-use crate::fit::{FitError, Observation, Orientation};
+use files::Warnings;
+use moi::domain::Domain;
+use moi::task::{FitTask, fit_moi};
+use moi::{FitError, Observation, Orientation};
 
 /// Fit utilities and position bias to given scores.
 ///
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn golden_files_are_valid_input() {
-        let path = format!("{}/tests/golden/moi/06_p1_noisy_n5_m15.json", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/crates/moi/tests/golden/06_p1_noisy_n5_m15.json", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         let expected: Value = serde_json::from_str(&text).unwrap();
         let solved = solve(&text, Path::new("-")).unwrap();

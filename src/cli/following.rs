@@ -3,7 +3,7 @@
 use indicatif::ProgressBar;
 
 use super::output;
-use crate::evaluation::Event;
+use lab::evaluation::Event;
 
 /// Shows the events of an evaluation, a comparison or an analysis.
 pub(super) struct Following {

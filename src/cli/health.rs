@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output};
-use crate::rpc::client;
+use protocol::client;
 
 /// Check whether a server is serving; the exit code is 0 if it is.
 #[derive(Debug, Args)]

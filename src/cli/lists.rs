@@ -6,8 +6,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Failure, output};
-use crate::engine::rerank::Passage;
-use crate::evaluation::data::{Data, Query, Sources};
+use engine::rerank::Passage;
+use lab::evaluation::data::{Data, Query, Sources};
 
 /// Join a run with its texts and judgements, for the commands that read lists.
 ///
@@ -178,9 +178,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::evaluation::data::List;
-    use crate::files::Warnings;
-    use crate::files::{self, Empty, labelled, odd};
+    use crate::odd;
+    use files::Warnings;
+    use files::{self, Empty, labelled};
+    use lab::evaluation::data::List;
 
     /// A folder in BEIR's layout with a run.
     fn folder(qrels: bool) -> (tempfile::TempDir, Sources) {

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
-use crate::belief::seper::Aggregate;
-use crate::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};
-use crate::engine::belief::MeasureOptions;
-use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
-use crate::files::Warnings;
+use engine::belief::MeasureOptions;
+use engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
+use files::Warnings;
+use rag_metrics::belief::seper::Aggregate;
+use rag_metrics::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};
 
 /// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, perplexity, lexical similarity, and their changes
 /// by context.
@@ -192,7 +192,7 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
     };
     let judge = app::judge(&config)?;
     let (with_context, context_free, judged) =
-        measure_answers(&crate::call::Call::local(), &input, judge.as_ref()).await?;
+        measure_answers(&prefix_scheduler::call::Call::local(), &input, judge.as_ref()).await?;
     output::json(&report(&with_context, context_free.as_ref(), input.pairing, judged))
 }
 

@@ -41,9 +41,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app;
 use crate::config::{self, Config, ConfigError};
-use crate::evaluation::EvaluationError;
-use crate::files as input;
-use crate::files::FileError;
+use files as input;
+use files::FileError;
+use lab::evaluation::EvaluationError;
 
 /// Rerank retrieved passages by how much they help a generator, and measure how much they help.
 #[derive(Debug, Parser)]
@@ -164,9 +164,9 @@ impl Failure {
     }
 }
 
-impl From<crate::engine::EngineError> for Failure {
-    fn from(error: crate::engine::EngineError) -> Self {
-        use crate::engine::EngineError;
+impl From<engine::EngineError> for Failure {
+    fn from(error: engine::EngineError) -> Self {
+        use engine::EngineError;
         match error {
             EngineError::Invalid { .. }
             | EngineError::TooLong { .. }
@@ -194,9 +194,9 @@ impl From<EvaluationError> for Failure {
     }
 }
 
-impl From<crate::rpc::client::ClientError> for Failure {
-    fn from(error: crate::rpc::client::ClientError) -> Self {
-        use crate::rpc::client::ClientError;
+impl From<protocol::client::ClientError> for Failure {
+    fn from(error: protocol::client::ClientError) -> Self {
+        use protocol::client::ClientError;
         match &error {
             ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ClientError::Misused { .. } => Self::Input(error.to_string()),

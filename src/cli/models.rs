@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
 use super::{Failure, SettingsArgs, output};
 use crate::app;
 use crate::config::{self, Config, Generator};
-use crate::storage::adopt::Wanted;
-use crate::storage::catalog::{Catalog, CatalogError, Entry, Role};
-use crate::storage::store::{Store, StoreError, write_atomically};
+use models::adopt::Wanted;
+use models::catalog::{Catalog, CatalogError, Entry, Role};
+use models::store::{Store, StoreError, write_atomically};
 
 /// List, fetch and verify models.
 #[derive(Debug, Args)]

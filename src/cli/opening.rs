@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
-use crate::engine::opening::Opening;
-use crate::files::Warnings;
-use crate::files::examples::examples;
+use engine::opening::Opening;
+use files::Warnings;
+use files::examples::examples;
 
 #[derive(Debug, Args)]
 pub(super) struct OpeningArgs {

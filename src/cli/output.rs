@@ -8,10 +8,10 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
-use crate::engine::brief;
-use crate::engine::rerank::RerankRequest;
-use crate::files::Warnings;
-use crate::rpc::v1;
+use engine::brief;
+use engine::rerank::RerankRequest;
+use files::Warnings;
+use protocol::v1;
 
 /// Whether standard output is a terminal.
 pub(super) fn on_terminal() -> bool {
@@ -268,8 +268,8 @@ fn inline(measured: &v1::InlineUtilityReport) -> String {
 }
 
 pub(super) fn took(usage: &v1::Usage) -> String {
-    let ratio = crate::numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
-        / crate::numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
+    let ratio = numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
+        / numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
     format!(
         "\ntokens evaluated {} (from scratch {}, {ratio:.1} times as many; {} read before)\n\
          milliseconds: tokenising {:.1}, queue {:.1}, scoring {:.1}, fit {:.1}, in all {:.1}\n",

@@ -1,6 +1,6 @@
 //! Bar charts in text.
 
-use crate::rpc::v1;
+use protocol::v1;
 
 /// Characters of the longest bar.
 const WIDTH: f64 = 40.0;

@@ -5,10 +5,10 @@ use clap::Args;
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
-use crate::engine::models;
-use crate::engine::prompt::TEMPLATE_VERSION;
-use crate::rpc::{client, v1};
-use crate::storage::profiles::{Origin, built_in};
+use crate::app::profile_file::{Origin, built_in};
+use engine::models;
+use engine::prompt::TEMPLATE_VERSION;
+use protocol::{client, v1};
 
 /// Show the position-bias profiles of the generator: calibrated, learnt and built-in ones separately.
 #[derive(Debug, Args)]

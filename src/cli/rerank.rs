@@ -11,16 +11,16 @@ use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output, rerank_lists};
-use crate::call::Call;
 use crate::config::Config;
-use crate::engine::fusing::{FusionMode, FusionOptions};
-use crate::engine::methods;
-use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
-use crate::files::Warnings;
-use crate::fit::domain::Domain;
-use crate::rpc::{client, v1};
 use crate::{app, telemetry};
+use engine::fusing::{FusionMode, FusionOptions};
+use engine::methods;
+use engine::position_bias::ContextOrder;
+use engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use files::Warnings;
+use moi::domain::Domain;
+use prefix_scheduler::call::Call;
+use protocol::{client, v1};
 
 /// Rerank passages, on a server or in this process.
 ///

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::rerank::{Format, RerankArgs};
 use super::{Failure, backend, input, output};
-use crate::backend::Refusal;
 use crate::config::Config;
-use crate::engine::rerank::RerankRequest;
-use crate::files::{Empty, Warnings, trec};
-use crate::metrics::quoted;
-use crate::rpc::v1;
+use engine::rerank::RerankRequest;
+use files::{Empty, Warnings, trec};
+use protocol::backend::Refusal;
+use protocol::v1;
+use rag_metrics::quoted;
 
 /// Reranks the lists, one after the other or several at once, and prints them in their order. `options` is the request without query
 /// and passages.

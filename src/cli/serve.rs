@@ -9,9 +9,9 @@ use tokio::net::TcpListener;
 
 use super::{Failure, SettingsArgs, signals};
 use crate::config::{Config, ConfigError};
-use crate::rpc::server::Ended;
-use crate::transport::{Access, AccessFiles};
-use crate::{app, storage, telemetry};
+use crate::{app, telemetry};
+use server::rpc::server::Ended;
+use server::transport::{Access, AccessFiles};
 
 /// Serve over gRPC until interrupted.
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     // The models load while the server listens. Health reports NOT_SERVING until the generator is ready.
     let Some(engine) = app::start_unless_stopped(&config, &control).await? else { return Ok(()) };
     if let Some(path) = &args.address_file {
-        storage::store::write_atomically(path, address.to_string().as_bytes())
+        models::store::write_atomically(path, address.to_string().as_bytes())
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
     tracing::info!(%address, model = %config.generator.model, "listening");

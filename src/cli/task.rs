@@ -4,8 +4,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
-use crate::engine::task::{Task, TaskKind};
-use crate::rpc::v1;
+use engine::task::{Task, TaskKind};
+use protocol::v1;
 
 /// What the generator is asked to do; shared by `utility`, `evaluate` and `analyse`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{Failure, output};
-use crate::transport::NewToken;
+use server::transport::NewToken;
 
 /// Make bearer tokens for callers.
 #[derive(Debug, Args)]

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, input, measure, output, task};
-use crate::backend::Refusal;
-use crate::engine::belief::SampleOptions;
-use crate::engine::utility::UtilityRequest;
-use crate::files::{Empty, Warnings};
-use crate::numeric::sampling::Sampling;
-use crate::rpc::v1;
 use crate::telemetry;
+use engine::belief::SampleOptions;
+use engine::utility::UtilityRequest;
+use files::{Empty, Warnings};
+use numeric::sampling::Sampling;
+use protocol::backend::Refusal;
+use protocol::v1;
 
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///

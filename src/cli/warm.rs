@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
-use crate::call::Call;
-use crate::engine::Engine;
-use crate::engine::rerank::Passage;
-use crate::files::{Empty, Warnings};
-use crate::rpc::{client, v1};
 use crate::{app, telemetry};
+use engine::Engine;
+use engine::rerank::Passage;
+use files::{Empty, Warnings};
+use prefix_scheduler::call::Call;
+use protocol::{client, v1};
 
 /// Read passages ahead of time, so that reranking them costs the query only.
 ///

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::engine::prompt::{Frame, YesNoPrompt};
-use crate::runtime::llama::{self, CacheType};
+use engine::prompt::{Frame, YesNoPrompt};
+use models::llama::{self, CacheType};
 
 /// Largest absolute value of an adapter's scale.
 const MOST_SCALE: f32 = 100.0;

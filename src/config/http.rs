@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::rerankers::Rerankers;
 use super::{AccessFiles, Config, ConfigError};
-use crate::engine::methods::{self, MethodRef};
-use crate::engine::models::Role;
+use engine::methods::{self, MethodRef};
+use engine::models::Role;
 
 /// The section before validation.
 #[derive(Debug, Deserialize)]

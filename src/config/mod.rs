@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::engine;
-use crate::engine::models::Role;
-use crate::observe::traces::TraceOptions;
-use crate::scheduler::entailment::EntailmentOptions;
-use crate::scheduler::generator::SchedulerOptions;
-use crate::storage::store::Store;
-use crate::storage::{catalog, fetch};
-use crate::transport::AccessFiles;
+use engine;
+use engine::models::Role;
+use models::store::Store;
+use models::{catalog, fetch};
+use prefix_scheduler::scheduler::entailment::EntailmentOptions;
+use prefix_scheduler::scheduler::generator::SchedulerOptions;
+use server::observe::traces::TraceOptions;
+use server::transport::AccessFiles;
 
 pub use generator::Generator;
 pub use http::Http;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use crate::observe::traces::TraceOptions;
+use server::observe::traces::TraceOptions;
 
 /// The section `metrics` before validation.
 #[derive(Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::storage::catalog::{Catalog, Pooling};
+use models::catalog::{Catalog, Pooling};
 
 /// Shortest maximum length that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 32;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::transport::{AccessFiles, Bounds, TlsFiles};
+use server::transport::{AccessFiles, Bounds, TlsFiles};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Tls {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::engine::prompt::Frame;
-use crate::runtime::llama::CacheType;
+use engine::prompt::Frame;
+use models::llama::CacheType;
 
 fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::warm::{DiskOptions, Options};
+use prefix_scheduler::warm::{DiskOptions, Options};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Warm {

@@ -194,7 +194,7 @@ fn frames_of_prompts_have_rows_of_their_own() {
     };
     refused(&["--frames", "chat"], "chat is the configured frame");
     let store = rerankd::config::Config::load(None, &[]).unwrap().store;
-    let own = store.locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator).unwrap().path;
+    let own = store.locate("smollm2-135m-instruct", models::catalog::Role::Generator).unwrap().path;
     let other = path("scorer.gguf");
     std::os::unix::fs::symlink(own, &other).unwrap();
     refused(&["--frames", "plain", "--set", &format!("scorer.model={other}")], "compares the frames of one generator");

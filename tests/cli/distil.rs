@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use crate::{common, program};
 use common::Scripted;
 use common::scripted::overlap_script;
+use engine::preferences::{PreferenceRequest, Scored};
+use engine::rerank::Passage;
+use engine::{Engine, EngineError};
+use prefix_scheduler::plan::Token;
 use program::{alone, command, error, run, succeeded};
-use rerankd::engine::preferences::{PreferenceRequest, Scored};
-use rerankd::engine::rerank::Passage;
-use rerankd::engine::{Engine, EngineError};
-use rerankd::plan::Token;
 use serde_json::{Value, json};
 
 /// Questions, each with the passage that answers it. Written for this test.

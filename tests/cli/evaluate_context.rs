@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 /// A server over the scripted generator whose answers are best from the passages at the end of the prompt.
 fn scripted_server(runtime: &tokio::runtime::Runtime, calibrated: bool) -> common::Running {
-    use rerankd::engine::position_bias::PositionBias;
-    use rerankd::fit::profile::{Profiles, Subject};
+    use engine::position_bias::PositionBias;
+    use moi::profile::{Profiles, Subject};
     runtime.block_on(async {
         let mut profiles = Profiles::default();
         let shifts: &[f64] = if calibrated { &[0.1, -0.1].repeat(5) } else { &[] };
@@ -23,8 +23,8 @@ fn scripted_server(runtime: &tokio::runtime::Runtime, calibrated: bool) -> commo
 /// Letter (i): the answer comes from the order in which the passages would stand in the prompt, the metrics from the ranking.
 #[test]
 fn an_end_to_end_answer_is_read_from_the_context_order() {
-    use rerankd::rpc::v1;
-    use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+    use protocol::v1;
+    use protocol::v1::utility_service_client::UtilityServiceClient;
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = scripted_server(&runtime, true);
     let folder = tempfile::tempdir().unwrap();

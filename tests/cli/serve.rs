@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::common::failures;
 use crate::{program, serving};
 use program::{command, error, run};
-use rerankd::rpc::client;
-use rerankd::rpc::connect::Server;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
+use protocol::client;
+use protocol::connect::Server;
+use protocol::v1;
+use protocol::v1::rerank_service_client::RerankServiceClient;
 use rustix::process::Signal;
 use serving::{Serving, request};
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rerankd::transport::TlsFiles;
+use server::transport::TlsFiles;
 
 /// An authority of its own.
 pub struct Authority {

@@ -1,7 +1,7 @@
 //! Messages that name a task, and citations: inputs of the fuzz target `grpc`.
 
 use prost::Message;
-use rerankd::rpc::v1;
+use protocol::v1;
 
 /// Name, method and content of each.
 pub fn messages(passages: Vec<v1::Passage>) -> [(&'static str, &'static str, Vec<u8>); 3] {

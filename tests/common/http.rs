@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Engine;
+use engine::methods;
+use prefix_scheduler::call::Admission;
 use reqwest::header::HeaderMap;
-use rerankd::call::Admission;
-use rerankd::engine::Engine;
-use rerankd::engine::methods;
-use rerankd::http::{self, HttpOptions};
-use rerankd::transport::{Access, AccessFiles, Bounds, NewToken, Protocol, Tokens, listener};
 use serde_json::Value;
+use server::http::{self, HttpOptions};
+use server::transport::{Access, AccessFiles, Bounds, NewToken, Protocol, Tokens, listener};
 
 use crate::common::Scripted;
 

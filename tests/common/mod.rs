@@ -4,24 +4,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rerankd::call::{Admission, Call};
+use engine::models::{GeneratorModel, Models, ServedGenerator};
+use engine::position_bias::PositionBias;
+use engine::{Engine, Limits};
+use prefix_scheduler::call::{Admission, Call};
 use rerankd::config::Config;
-use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::engine::{Engine, Limits};
 pub mod failures;
 pub mod passage_models;
-pub mod scripted;
+pub use prefix_scheduler::scripted;
 
 #[allow(unused_imports, reason = "every test file uses its own part")]
 pub use failures::fields;
-use rerankd::model::{Capacity, GeneratorInfo};
-use rerankd::rpc::server;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::scheduler::Status;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+use prefix_scheduler::model::{Capacity, GeneratorInfo};
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
+use protocol::v1;
+use protocol::v1::rerank_service_client::RerankServiceClient;
 use scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
+use server::rpc::server;
 use tonic::transport::Channel;
 
 pub const LIMITS: Limits = Limits {
@@ -45,7 +45,7 @@ pub struct Scripted {
     pub longest_wait: Option<Duration>,
     pub limits: Limits,
     /// What is kept of passages.
-    pub warm: rerankd::warm::Options,
+    pub warm: prefix_scheduler::warm::Options,
 }
 
 impl Default for Scripted {
@@ -57,7 +57,7 @@ impl Default for Scripted {
             queue_length: 8,
             longest_wait: None,
             limits: LIMITS,
-            warm: rerankd::warm::Options::default(),
+            warm: prefix_scheduler::warm::Options::default(),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Scripted {
         let observed = Arc::new(Observed::default());
         let seen = Arc::clone(&observed);
         let mut fault = self.fault;
-        let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+        let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
             let mut generator = ScriptedGenerator::new(self.capacity, overlap_script(), Arc::clone(&seen));
             generator.delay = self.delay;
             generator.fault = fault.take();
@@ -97,8 +97,8 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            frame: rerankd::model::Frame::Chat,
-            yes_no: rerankd::model::YesNoPrompt::Generic,
+            frame: prefix_scheduler::model::Frame::Chat,
+            yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,
@@ -249,14 +249,14 @@ pub fn call() -> Call {
 }
 
 /// The default entailment model, with its own verdict cache. `batch` is the number of pairs per step.
-pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
+pub fn real_judge(batch: usize) -> prefix_scheduler::scheduler::entailment::Judge {
     let mut config = real_config();
     config.entailment.batch = batch;
     rerankd::app::judge(&config).unwrap().unwrap()
 }
 
 /// A copy of the engine that uses this entailment model.
-pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge) -> Engine {
+pub fn with_judge(engine: &Engine, judge: prefix_scheduler::scheduler::entailment::Judge) -> Engine {
     let generator = engine.models().generator(None).unwrap().clone();
     Engine::new(Models::new(generator, Some(judge)), *engine.limits())
 }
@@ -274,16 +274,16 @@ pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
 
 /// The same with one that takes this long for a passage.
 pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
-    with_slow_scorer(engine, rerankd::engine::models::Role::Reranker, name, delay)
+    with_slow_scorer(engine, engine::models::Role::Reranker, name, delay)
 }
 
 /// The same with a model of this role.
-pub fn with_slow_scorer(engine: &Engine, role: rerankd::engine::models::Role, name: &str, delay: Duration) -> Engine {
-    use rerankd::scheduler::entailment::ConfiguredModel;
-    use rerankd::scheduler::reranker::PassageScorer;
+pub fn with_slow_scorer(engine: &Engine, role: engine::models::Role, name: &str, delay: Duration) -> Engine {
+    use prefix_scheduler::scheduler::entailment::ConfiguredModel;
+    use prefix_scheduler::scheduler::reranker::PassageScorer;
     let scored = Arc::default();
     let mut model = scripted::ScriptedReranker { delay, scored, panics_at: Some(5), most: 100 };
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::reranker::Reranker)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::reranker::Reranker)| {
         serve(&mut model);
         Ok(())
     });
@@ -294,11 +294,11 @@ pub fn with_slow_scorer(engine: &Engine, role: rerankd::engine::models::Role, na
 
 /// A copy of the engine with scripted entailment, and the counter of judged pairs.
 pub fn with_scripted_judge(engine: &Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
-    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+    use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     use scripted::ScriptedEntailment;
     let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = Arc::clone(&judged);
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::entailment::Entailment)| {
         serve(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
         Ok(())
     });

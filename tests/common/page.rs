@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rerankd::call::Admission;
-use rerankd::engine::Engine;
-use rerankd::observe::{Metrics, page};
-use rerankd::rpc::server::ServerOptions;
-use rerankd::transport::{Bounds, Protocol, listener};
+use engine::Engine;
+use prefix_scheduler::call::Admission;
+use server::observe::{Metrics, page};
+use server::rpc::server::ServerOptions;
+use server::transport::{Bounds, Protocol, listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::Engine;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::app;
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 
 use super::{Running, Scripted, wire};
 

@@ -7,9 +7,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rerankd::rpc::client;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
+use protocol::client;
+use protocol::v1;
+use protocol::v1::rerank_service_client::RerankServiceClient;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program;

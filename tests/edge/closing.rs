@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::{Running, Scripted, wire};
 use prost::Message;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::transport::Bounds;
+use server::rpc::server::ServerOptions;
+use server::transport::Bounds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

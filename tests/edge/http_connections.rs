@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::{common, http};
 use axum::Router;
 use common::{Scripted, wait_for};
-use rerankd::call::Admission;
-use rerankd::observe::{Metrics, page};
-use rerankd::transport::{Bounds, Protocol, listener};
+use prefix_scheduler::call::Admission;
+use server::observe::{Metrics, page};
+use server::transport::{Bounds, Protocol, listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 struct Port {
     address: SocketAddr,
     path: &'static str,
-    requests: rerankd::transport::InFlight,
+    requests: server::transport::InFlight,
     _stop: DropGuard,
 }
 
@@ -27,7 +27,7 @@ struct Port {
 async fn ports(bounds: Bounds) -> [Port; 2] {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let metrics = Arc::new(Metrics::new(engine.clone()).unwrap());
-    let json = rerankd::http::router(engine, Admission::new(queue_length), http::options(), Arc::default());
+    let json = server::http::router(engine, Admission::new(queue_length), http::options(), Arc::default());
     let ready = tokio::sync::watch::channel(true).1;
     [port(json, "/openapi.json", bounds).await, port(page::router(metrics, ready), "/metrics", bounds).await]
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::{certificates, common};
 use certificates::{Authority, install};
 use common::{Running, Scripted, wire};
-use rerankd::rpc::client;
-use rerankd::rpc::connect::Server;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::transport::{Access, AccessFiles, TlsFiles};
+use protocol::client;
+use protocol::connect::Server;
+use protocol::v1::rerank_service_client::RerankServiceClient;
+use server::rpc::server::ServerOptions;
+use server::transport::{Access, AccessFiles, TlsFiles};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 
 fn access(tls: TlsFiles) -> Access {

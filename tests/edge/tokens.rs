@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::rpc::client::{self, ClientError};
-use rerankd::rpc::connect::Server;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::transport::{Access, AccessFiles, NewToken};
+use protocol::client::{self, ClientError};
+use protocol::connect::Server;
+use server::rpc::server::ServerOptions;
+use server::transport::{Access, AccessFiles, NewToken};
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status};
 use tonic_reflection::pb::v1 as reflection;

@@ -10,18 +10,18 @@ use crate::{common, gguf, page};
 use common::passage_models::info;
 use common::scripted::Observed;
 use common::{Running, wire};
+use models::catalog::Role;
+use models::llama::{self, Adapter};
+use models::store::hash;
+use prefix_scheduler::call::Call;
+use prefix_scheduler::model::{Batch, Capacity, Decoded, Generator, ModelError};
+use prefix_scheduler::plan::{Plan, Segment};
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
 use rerankd::app;
-use rerankd::call::Call;
 use rerankd::config::Config;
-use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError};
-use rerankd::plan::{Plan, Segment};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::runtime::llama::{self, Adapter};
-use rerankd::scheduler::Status;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
-use rerankd::storage::catalog::Role;
-use rerankd::storage::store::hash;
 use tokio_stream::StreamExt;
 
 fn golden(name: &str) -> PathBuf {
@@ -236,8 +236,8 @@ async fn all_answers_of_a_generator_name_its_adapter() {
     let page = observable.scrape().await;
     let label = format!("{hash}x0.5");
     assert_eq!(page.sum("rerankd_model_info", &[("role", "generator"), ("adapter", &label)]), 1.0);
-    let mut client = rerankd::rpc::tei_v1::info_client::InfoClient::new(running.channel().await);
-    let told = client.info(rerankd::rpc::tei_v1::InfoRequest {}).await.unwrap().into_inner();
-    let base = rerankd::storage::store::hash(&golden("base.gguf")).unwrap();
+    let mut client = protocol::tei_v1::info_client::InfoClient::new(running.channel().await);
+    let told = client.info(protocol::tei_v1::InfoRequest {}).await.unwrap().into_inner();
+    let base = models::store::hash(&golden("base.gguf")).unwrap();
     assert_eq!(told.model_sha, Some(format!("{base}+{hash}x0.5")));
 }

@@ -9,16 +9,16 @@ use std::time::{Duration, SystemTime};
 use crate::{certificates, common};
 use certificates::{Authority, install};
 use common::Scripted;
+use engine::fusion::calibration::Calibration;
+use engine::fusion::platt::Platt;
 use http::HeaderMap;
+use models::store::hex;
+use prefix_scheduler::warm::{DiskOptions, Key, Options, Store};
+use protocol::client;
+use protocol::connect::Server;
 use rerankd::config::Config;
-use rerankd::fusion::calibration::Calibration;
-use rerankd::fusion::platt::Platt;
-use rerankd::rpc::client;
-use rerankd::rpc::connect::Server;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::storage::store::hex;
-use rerankd::transport::{Access, AccessFiles, NewToken};
-use rerankd::warm::{DiskOptions, Key, Options, Store};
+use server::rpc::server::ServerOptions;
+use server::transport::{Access, AccessFiles, NewToken};
 
 /// Times of files after a clock was set: in the past, before the epoch, in the future.
 fn times() -> [SystemTime; 4] {
@@ -135,7 +135,7 @@ async fn a_calibration_is_followed_whatever_its_date() {
         let calibration = Calibration {
             embedding: None,
             model: None,
-            mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+            mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
             method,
             mix: None,
             score,
@@ -209,7 +209,7 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     let there = |key: &Key| state(&folder, key).exists();
     assert!(there(&late) && there(&keys[3]) && !there(&keys[1]) && !there(&keys[2]));
     assert!(!old.exists() && coming.exists());
-    let wanted = (rerankd::plan::NodeId(0), keys[3]);
+    let wanted = (prefix_scheduler::plan::NodeId(0), keys[3]);
     drop(store);
     let store = open(3_000);
     let held = store.hold();

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::{common, program, serving};
 use common::{Running, Scripted};
+use engine::fusion::calibration::Calibration;
+use engine::fusion::platt::Platt;
 use program::error;
-use rerankd::fusion::calibration::Calibration;
-use rerankd::fusion::platt::Platt;
 use serde_json::json;
 use serving::{FULL_DISK, limited};
 
@@ -170,7 +170,7 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
     let calibration = |method: &str| Calibration {
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: method.into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

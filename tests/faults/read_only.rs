@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::{mounted, serving};
 use mounted::Mounted;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use rustix::process::Signal;
 use serving::{Serving, own_store, request};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::mounted;
+use models::catalog::{Catalog, Role};
+use models::fetch::Hub;
+use models::store::{Store, StoreError};
 use mounted::Mounted;
-use rerankd::storage::catalog::{Catalog, Role};
-use rerankd::storage::fetch::Hub;
-use rerankd::storage::store::{Store, StoreError};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use crate::common;
 use common::real_judge;
-use rerankd::belief::{Likelihood, Pairing, Rule, Verdict, Weighting};
-use rerankd::engine::EngineError;
-use rerankd::engine::belief::MeasureOptions;
-use rerankd::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
-use rerankd::model::entailment::TextPair;
-use rerankd::runtime::onnx;
-use rerankd::scheduler::ScheduleError;
-use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+use engine::EngineError;
+use engine::belief::MeasureOptions;
+use engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
+use models::onnx;
+use prefix_scheduler::model::entailment::TextPair;
+use prefix_scheduler::scheduler::ScheduleError;
+use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+use rag_metrics::belief::{Likelihood, Pairing, Rule, Verdict, Weighting};
 use serde_json::Value;
 
 fn cases() -> Vec<Value> {
@@ -238,7 +238,7 @@ async fn answers_without_a_word_support_nothing() {
 #[tokio::test]
 async fn weights_may_lie_in_another_file() {
     let config = common::real_config();
-    let library = config.store.locate("onnxruntime", rerankd::storage::catalog::Role::Library).unwrap().path;
+    let library = config.store.locate("onnxruntime", models::catalog::Role::Library).unwrap().path;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rerankers/three");
     let mut verdicts = Vec::new();
     for network in ["model.onnx", "external.onnx"] {
@@ -258,7 +258,7 @@ fn broken(network: &Path, library: &Path) -> Judge {
         threads: 1,
         batch: 0,
     };
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::entailment::Entailment)| {
         onnx::with_model(&settings, serve)
     });
     Judge::start(EntailmentOptions { cache_entries: 10 }, ConfiguredModel::default(), loader).unwrap()
@@ -268,8 +268,8 @@ fn broken(network: &Path, library: &Path) -> Judge {
 #[tokio::test]
 async fn faults_of_the_model_name_the_file() {
     let config = common::real_config();
-    let located = config.store.locate("deberta-v3-xsmall-nli", rerankd::storage::catalog::Role::Entailment).unwrap();
-    let library = config.store.locate("onnxruntime", rerankd::storage::catalog::Role::Library).unwrap().path;
+    let located = config.store.locate("deberta-v3-xsmall-nli", models::catalog::Role::Entailment).unwrap();
+    let library = config.store.locate("onnxruntime", models::catalog::Role::Library).unwrap().path;
     let folder = tempfile::tempdir().unwrap();
     let network = folder.path().join("net.onnx");
     let judge = |network: &Path, library: &Path| broken(network, library);

@@ -1,7 +1,7 @@
 //! Citation recall and precision against the authors' program (princeton-nlp/ALCE at 246c476, MIT), its entailment model replaced by
 //! a table, and against the definition written anew in Python. Values and programs are in tests/golden/citations.
 
-use rerankd::metrics::citation::{Check, Citations, OutOfRange, statements};
+use rag_metrics::citation::{Check, Citations, OutOfRange, statements};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

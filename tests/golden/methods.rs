@@ -4,13 +4,13 @@
 //! (golden/generator/served.py). MOI has a program of its own with another solver (golden/generator/moi.py).
 
 use crate::common;
+use engine::Engine;
+use engine::fusing::FusionMode;
+use engine::methods;
+use engine::prompt::PassageTokens;
+use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use rag_metrics::agreement::Correlation;
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::fusing::FusionMode;
-use rerankd::engine::methods;
-use rerankd::engine::prompt::PassageTokens;
-use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
-use rerankd::metrics::agreement::Correlation;
 use serde_json::Value;
 
 /// Largest difference in nats a scored token between the file that is served and numpy in 32 bits: the bound of one token in

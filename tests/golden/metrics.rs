@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
-use rerankd::metrics::agreement::Correlation;
-use rerankd::metrics::bleu::bleu;
-use rerankd::metrics::never;
-use rerankd::metrics::rank::{Grading, Metric, Ranking, Ties};
-use rerankd::metrics::recall::{Family, Sample, choose_alpha};
+use rag_metrics::agreement::Correlation;
+use rag_metrics::bleu::bleu;
+use rag_metrics::never;
+use rag_metrics::rank::{Grading, Metric, Ranking, Ties};
+use rag_metrics::recall::{Family, Sample, choose_alpha};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
-//! Whole MOI fits against values from independent solvers (tests/golden/moi/README.md says which, and the tolerances).
+//! Whole MOI fits against values from independent solvers (crates/moi/tests/golden/README.md says which, and the tolerances).
 
-use rerankd::fit::domain::Domain;
-use rerankd::fit::varpro::Starts;
-use rerankd::fit::{Estimate, Objective, Observation, Settings, estimate};
+use moi::domain::Domain;
+use moi::varpro::Starts;
+use moi::{Estimate, Objective, Observation, Settings, estimate};
 use serde_json::Value;
 
 fn floats(value: &Value) -> Vec<f64> {
@@ -35,7 +35,7 @@ fn solve(case: &Value, starts: Starts) -> Estimate {
 }
 
 fn check(name: &str) {
-    let path = format!("{}/tests/golden/moi/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/crates/moi/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let case: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let fitted = solve(&case, Starts::Many);
     let objective = case["objective_star"].as_f64().unwrap();
@@ -87,7 +87,7 @@ golden! {
 #[test]
 fn p0_invariants() {
     for name in ["01_p0_noiseless_n4_all24", "04_p0_noisy_n4_m12", "05_p0_n2"] {
-        let path = format!("{}/tests/golden/moi/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/crates/moi/tests/golden/{name}.json", env!("CARGO_MANIFEST_DIR"));
         let case: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let fitted = solve(&case, Starts::Many);
         let norm = |values: &[f64]| {

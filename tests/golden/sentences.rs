@@ -1,7 +1,7 @@
 //! Boundaries of sentences against NLTK's Punkt, which ALCE's program uses, and against those that a reader would set. Values and program
 //! are in tests/golden/sentences.
 
-use rerankd::compress::units::sentences;
+use rag_metrics::sentences::sentences;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use crate::{common, http};
 use common::scripted::Fault;
 use common::{LIMITS, Scripted};
+use engine::Limits;
 use http::{Answer, Served, alone, options, serve, serve_with};
-use rerankd::engine::Limits;
-use rerankd::http::HttpOptions;
-use rerankd::model::Capacity;
+use prefix_scheduler::model::Capacity;
 use serde_json::{Value, json};
+use server::http::HttpOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -180,11 +180,11 @@ async fn other_models_paths_and_methods_are_not_found() {
 #[tokio::test]
 async fn refusals_before_a_handler_have_the_shape_of_their_path() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
-    let admission = rerankd::call::Admission::new(queue_length);
+    let admission = prefix_scheduler::call::Admission::new(queue_length);
     let folder = tempfile::tempdir().unwrap();
     let (tokens, token) = http::tokens(folder.path(), "search");
-    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
-    let server = http::serve_router(engine, admission, router, rerankd::transport::Bounds::default()).await;
+    let router = server::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let server = http::serve_router(engine, admission, router, server::transport::Bounds::default()).await;
     let (id, bearer) = (("x-request-id", "a-1"), format!("Bearer {token}"));
     let flat = |answer: &Answer, status: u16, message: &str| {
         assert_eq!((answer.status, answer.header("x-request-id")), (status, "a-1"));
@@ -221,7 +221,10 @@ async fn a_large_body_is_refused() {
 #[tokio::test]
 async fn a_full_server_says_when_to_come_back() {
     let server = serve_with(Scripted { queue_length: 1, ..Scripted::default() }, options()).await;
-    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     let answer = server.post("/rerank", &plain()).await;
     assert_eq!(nested(&answer, 429), "the queue is full, or its work takes longer than this request may wait");
     assert!(answer.header("retry-after").parse::<u64>().unwrap() >= 1);
@@ -327,15 +330,15 @@ async fn a_fault_tells_nothing_of_the_inside() {
 
 #[tokio::test]
 async fn a_server_that_loads_says_so() {
-    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         std::thread::sleep(Duration::from_secs(2));
         Ok(())
     });
-    use rerankd::engine::models::{GeneratorModel, Models, Published};
-    use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+    use engine::models::{GeneratorModel, Models, Published};
+    use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
     let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
     let models = Models::new(GeneratorModel::new("slow".into(), scheduler, Published::default()), None);
-    let engine = rerankd::engine::Engine::new(models, LIMITS);
+    let engine = engine::Engine::new(models, LIMITS);
     let server = http::serve_engine(engine, 8, options()).await;
     let health = server.get("/health").await;
     assert_eq!((health.status, health.header("retry-after")), (503, "1"));
@@ -358,7 +361,7 @@ async fn a_layer_can_be_put_around_the_router() {
     use axum::http::StatusCode;
     use axum::middleware::{Next, from_fn};
     use axum::response::{IntoResponse, Response};
-    use rerankd::transport::Peer;
+    use server::transport::Peer;
 
     async fn guard(request: Request, next: Next) -> Response {
         assert!(request.extensions().get::<Peer>().is_some());
@@ -369,13 +372,13 @@ async fn a_layer_can_be_put_around_the_router() {
         }
     }
     let (engine, _, queue_length) = Scripted::default().engine().await;
-    let admission = rerankd::call::Admission::new(queue_length);
-    let router = rerankd::http::router(engine, admission, options(), Arc::default()).layer(from_fn(guard));
+    let admission = prefix_scheduler::call::Admission::new(queue_length);
+    let router = server::http::router(engine, admission, options(), Arc::default()).layer(from_fn(guard));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let bounds = rerankd::transport::Bounds::default();
-    let options = rerankd::transport::listener::Options::new(rerankd::transport::Protocol::Http1, bounds);
-    let server = tokio::spawn(rerankd::transport::listener::serve(listener, router, options, CancellationToken::new()));
+    let bounds = server::transport::Bounds::default();
+    let options = server::transport::listener::Options::new(server::transport::Protocol::Http1, bounds);
+    let server = tokio::spawn(server::transport::listener::serve(listener, router, options, CancellationToken::new()));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let ask = |key: Option<&'static str>| {
         let mut request = client.post(format!("{url}/rerank")).body(plain().to_string());

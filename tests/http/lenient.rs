@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rerankd::engine::methods;
-use rerankd::http::HttpOptions;
+use engine::methods;
 use serde_json::{Value, json};
+use server::http::HttpOptions;
 
 use crate::common::Scripted;
 use crate::http::{Answer, options, serve, serve_with};

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use crate::{common, http};
 use common::Scripted;
+use engine::Engine;
+use engine::fusion::calibration::Calibration;
+use engine::fusion::platt::Platt;
 use http::{Answer, Served, alone, serve, serve_engine, serve_with};
 use rerankd::app;
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::fusion::calibration::Calibration;
-use rerankd::fusion::platt::Platt;
 use serde_json::{Value, json};
 
 const DOCUMENTS: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
@@ -65,7 +65,7 @@ async fn results_are_bounded_by_their_scores() {
         mix: None,
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         score: Platt { intercept: -1.0, slope: 9.0 },
         lists: 40,
         passages: 800,

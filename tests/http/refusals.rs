@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rerankd::call::{Admission, Place, Terms};
-use rerankd::transport::Bounds;
+use prefix_scheduler::call::{Admission, Place, Terms};
 use serde_json::json;
+use server::transport::Bounds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -37,7 +37,7 @@ async fn a_refusal_is_heard_by_who_is_still_sending() {
     let admission = Admission::new(queue_length);
     let folder = tempfile::tempdir().unwrap();
     let (tokens, token) = http::tokens(folder.path(), "search");
-    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let router = server::http::router(engine.clone(), admission.clone(), options(), tokens);
     let server = http::serve_router(engine, admission, router, Bounds::default()).await;
     let known = format!("authorization: Bearer {token}\r\n");
     for (path, headers, status) in [
@@ -79,7 +79,7 @@ async fn pages_may_not_call_a_server_without_tokens() {
     let admission = Admission::new(queue_length);
     let folder = tempfile::tempdir().unwrap();
     let (tokens, token) = http::tokens(folder.path(), "search");
-    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let router = server::http::router(engine.clone(), admission.clone(), options(), tokens);
     let closed = http::serve_router(engine, admission, router, Bounds::default()).await;
     let bearer = format!("Bearer {token}");
     let known = [page[0], ("authorization", bearer.as_str())];

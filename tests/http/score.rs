@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::{common, http};
 use common::{LIMITS, Scripted};
+use engine::Limits;
 use http::{alone, serve_engine};
-use rerankd::engine::Limits;
-use rerankd::model::Capacity;
+use prefix_scheduler::model::Capacity;
 use serde_json::{Value, json};
 
 const LISTS: usize = 12;

@@ -283,15 +283,14 @@ async fn info_states_the_model_and_its_bounds() {
 async fn info_states_the_model_beside_the_generator() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let engine = common::with_scripted_reranker(&engine, "bge-small");
-    let options =
-        rerankd::http::HttpOptions { method: rerankd::engine::methods::find("cross-encoder"), ..http::options() };
+    let options = server::http::HttpOptions { method: engine::methods::find("cross-encoder"), ..http::options() };
     let server = http::serve_engine(engine, queue_length, options).await;
     let body = server.get("/info").await.body;
     assert_eq!((&body["model_id"], &body["model_dtype"]), (&json!("bge-small"), &json!("")));
     server.stop().await;
     // A method that asks no model is named as its answers name it.
     let (engine, _, queue_length) = Scripted::default().engine().await;
-    let options = rerankd::http::HttpOptions { method: rerankd::engine::methods::find("retriever"), ..http::options() };
+    let options = server::http::HttpOptions { method: engine::methods::find("retriever"), ..http::options() };
     let server = http::serve_engine(engine, queue_length, options).await;
     let body = server.get("/info").await.body;
     assert_eq!((&body["model_id"], &body["model_sha"]), (&json!("retriever"), &serde_json::Value::Null));

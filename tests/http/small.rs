@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::common::Scripted;
 use crate::http::{Answer, Served, options, serve_with};
-use rerankd::engine::Limits;
-use rerankd::http::HttpOptions;
+use engine::Limits;
+use server::http::HttpOptions;
 
 const LONG: usize = 1 << 20;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{common, page};
 use common::{Scripted, wire};
 use page::Page;
-use rerankd::rpc::v1;
+use protocol::v1;
 use serde_json::Value;
 
 fn file(path: &str) -> String {
@@ -40,7 +40,7 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
 }
 
 async fn page() -> Page {
-    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let (engine, observed, queue_length) = Scripted { warm, ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     let engine = common::with_scripted_reranker(&engine, "cross");

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::{common, http, page};
 use common::{LIMITS, Scripted};
+use engine::models::{GeneratorModel, Models, Published};
+use engine::{Engine, Limits};
 use http::{Served, alone};
 use page::Page;
-use rerankd::call::{Admission, Place, Terms};
-use rerankd::engine::models::{GeneratorModel, Models, Published};
-use rerankd::engine::{Engine, Limits};
-use rerankd::observe::Metrics;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
-use rerankd::transport::{Bounds, Tokens};
+use prefix_scheduler::call::{Admission, Place, Terms};
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
 use serde_json::{Value, json};
+use server::observe::Metrics;
+use server::transport::{Bounds, Tokens};
 use tokio::sync::watch;
 
 /// A server, its metrics, and whether it says that it is ready.
@@ -27,8 +27,8 @@ async fn start(engine: Engine, queue_length: usize, tokens: Arc<Tokens>) -> Obse
     let metrics = Arc::new(Metrics::new(engine.clone()).unwrap());
     let admission = Admission::new(queue_length).observed_by(Arc::clone(&metrics) as _);
     let (ready, readiness) = watch::channel(true);
-    let router = rerankd::http::router(engine.clone(), admission.clone(), alone(), tokens);
-    let router = rerankd::http::with_readiness(router, readiness);
+    let router = server::http::router(engine.clone(), admission.clone(), alone(), tokens);
+    let router = server::http::with_readiness(router, readiness);
     Observed { server: http::serve_router(engine, admission, router, Bounds::default()).await, metrics, ready }
 }
 
@@ -126,7 +126,7 @@ async fn what_is_refused_before_a_handler_is_counted() {
 
 #[tokio::test]
 async fn a_server_that_stops_refuses_as_one() {
-    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         std::thread::sleep(Duration::from_secs(2));
         Ok(())
     });

@@ -6,13 +6,13 @@ use crate::{common, page};
 use common::scripted::Fault;
 use common::{Scripted, wire};
 use page::{Observable, Page, get, observable, observable_with};
-use rerankd::model::Capacity;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
-use rerankd::transport::Bounds;
+use prefix_scheduler::model::Capacity;
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::rerank_service_client::RerankServiceClient;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use server::rpc::server::ServerOptions;
+use server::transport::Bounds;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tonic::transport::Channel;
@@ -250,7 +250,7 @@ async fn a_lost_cross_encoder_is_counted_and_its_work_is_its_own() {
 
 #[tokio::test]
 async fn states_of_passages_are_counted() {
-    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let observable = start(Scripted { warm, ..Scripted::default() }).await;
     let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..wire("who?", &PASSAGES) };
     let own = [("model", "scripted")];

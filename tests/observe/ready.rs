@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use crate::{common, page};
 use common::scripted::{Observed, Script, ScriptedGenerator, overlap_script};
 use common::{LIMITS, Scripted, engine_of, wait_for, wire};
+use engine::Engine;
+use engine::position_bias::PositionBias;
+use prefix_scheduler::model::Capacity;
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
+use protocol::v1::rerank_service_client::RerankServiceClient;
 use rerankd::app::{self, Control, Listeners, Operator};
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::model::Capacity;
-use rerankd::rpc::server::Ended;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::scheduler::Status;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
-use rerankd::transport::Access;
+use server::rpc::server::Ended;
+use server::transport::Access;
 use tokio::net::TcpListener;
 
 /// Status codes of `/readyz`, `/healthz` and the `/health` of HTTP/JSON.
@@ -42,7 +42,7 @@ async fn until(metrics: &str, json: &str, expected: [&str; 3]) {
 
 /// An engine whose generator scores by a script.
 async fn engine(script: Arc<Script>, observed: Arc<Observed>) -> Engine {
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
         serve(&mut ScriptedGenerator::new(capacity, Arc::clone(&script), Arc::clone(&observed)));
         Ok(())
@@ -86,7 +86,7 @@ async fn readiness_waits_for_the_trial_and_ends_with_the_stop() {
     // The generator scores while this is open.
     let open = Arc::new(AtomicBool::new(false));
     let (gate, inner) = (Arc::clone(&open), overlap_script());
-    let script = Arc::new(move |history: &[rerankd::plan::Token], target| {
+    let script = Arc::new(move |history: &[prefix_scheduler::plan::Token], target| {
         while !gate.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -123,7 +123,7 @@ async fn a_generator_that_does_not_score_is_tried_until_it_does() {
     let broken = Arc::new(AtomicBool::new(true));
     let (gate, inner) = (Arc::clone(&broken), overlap_script());
     let script = Arc::new(
-        move |history: &[rerankd::plan::Token], target| {
+        move |history: &[prefix_scheduler::plan::Token], target| {
             if gate.load(Ordering::SeqCst) { f64::NAN } else { inner(history, target) }
         },
     );

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use rerankd::engine::methods;
-use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
-use rerankd::engine::{Engine, EngineError};
-use rerankd::numeric::sampling::Sampling;
-use rerankd::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
-use rerankd::rpc::v1;
+use engine::methods;
+use engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
+use engine::{Engine, EngineError};
+use numeric::sampling::Sampling;
+use prefix_scheduler::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
+use protocol::v1;
 
 /// Log-probabilities depend on the shape of the batch, because other kernels round differently and sum in another order. With
 /// 16-bit weights the difference is hundredths of a nat per token. With 4-bit blocks the activations are also rounded to 8
@@ -259,11 +259,7 @@ async fn a_client_reranks_over_a_real_channel() {
 async fn a_damaged_file_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let good = std::fs::read(
-        common::real_config()
-            .store
-            .locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator)
-            .unwrap()
-            .path,
+        common::real_config().store.locate("smollm2-135m-instruct", models::catalog::Role::Generator).unwrap().path,
     )
     .unwrap();
     let (empty, noise, cut) = (Vec::new(), vec![0x5a; 10_000], good[..good.len() / 2].to_vec());

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crate::common;
 use common::real_engine;
-use rerankd::engine::methods;
-use rerankd::engine::rerank::{Passage, RerankRequest};
-use rerankd::numeric::logspace::log_sum_exp;
-use rerankd::numeric::sampling::Sampling;
-use rerankd::plan::{Allowed, Finish, Grow, Plan, Segment, Stop, Token};
+use engine::methods;
+use engine::rerank::{Passage, RerankRequest};
+use numeric::logspace::log_sum_exp;
+use numeric::sampling::Sampling;
+use prefix_scheduler::plan::{Allowed, Finish, Grow, Plan, Segment, Stop, Token};
 
 const TEXTS: [&str; 4] = [
     "Rye flour absorbs more water than wheat, and a long rest keeps the crust from tearing.",

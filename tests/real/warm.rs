@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crate::common;
 use common::scripted::Observed;
+use engine::Engine;
+use engine::belief::SampleOptions;
+use engine::methods;
+use engine::rerank::{Passage, RerankRequest, Reranked};
+use engine::utility::UtilityRequest;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::config::Config;
-use rerankd::engine::Engine;
-use rerankd::engine::belief::SampleOptions;
-use rerankd::engine::methods;
-use rerankd::engine::rerank::{Passage, RerankRequest, Reranked};
-use rerankd::engine::utility::UtilityRequest;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 
 /// Largest difference of a utility between a passage that was read before and the same passage read for the first time, in
 /// nats: about twice the largest that was observed. The steps hold other rows, so the kernels round differently.

@@ -7,12 +7,12 @@ use crate::{common, gguf};
 use common::passage_models::{info, rerank, utilities};
 use common::scripted::Observed;
 use common::{Running, wire};
+use moi::profile::{Profiles, Subject};
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::app;
+use rerankd::app::profile_file::Origin;
 use rerankd::config::Config;
-use rerankd::fit::profile::{Profiles, Subject};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::storage::profiles::Origin;
 
 /// Largest difference of a log-likelihood of some 20 tokens between the adapter and the same weights merged: cells hold 16 bits,
 /// and the products are summed in another order.
@@ -160,8 +160,8 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
     let store = bench.config(&[]).store;
     let (base, adapter) = (hash_of(&golden("base.gguf"), &bench), hash_of(&golden("adapter.gguf"), &bench));
     let name = |scale: f32| {
-        let info = rerankd::model::AdapterInfo { name: String::new(), sha256: adapter.clone(), scale };
-        rerankd::model::weights(&base, Some(&info))
+        let info = prefix_scheduler::model::AdapterInfo { name: String::new(), sha256: adapter.clone(), scale };
+        prefix_scheduler::model::weights(&base, Some(&info))
     };
     let owners = [(base.clone(), 2), (name(1.0), 3), (name(0.5), 4)];
     for (owner, passages) in &owners {
@@ -169,13 +169,13 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
         profiles.observe(Subject::Answer, &vec![0.5; *passages]);
         app::profile_file(&store, owner, Origin::Calibrated).save(&profiles).unwrap();
     }
-    let calibration = rerankd::fusion::calibration::Calibration {
+    let calibration = engine::fusion::calibration::Calibration {
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "cascade".into(),
         mix: None,
-        score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
+        score: engine::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
         outranks_per_nat: None,
@@ -274,7 +274,7 @@ async fn the_default_generator_takes_an_adapter_of_a_catalogue() {
     );
     std::fs::write(&catalogue, entry).unwrap();
     // The store of this test has the default generator by a link, and the adapter.
-    let located = store.locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator).unwrap();
+    let located = store.locate("smollm2-135m-instruct", models::catalog::Role::Generator).unwrap();
     let root = folder.path().join("store");
     for (name, from) in [("smollm2-135m-instruct", &located.path), ("own", &file)] {
         std::fs::create_dir_all(root.join(name)).unwrap();

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use crate::common;
 use common::{Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
 
 const METHODS: [v1::Method; 3] = [v1::Method::AnswerLikelihood, v1::Method::LeaveOneOut, v1::Method::ContextCite];

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::call::Call;
+use engine::calibrate::Labelled;
+use engine::position_bias::{Keeper, PositionBias};
+use engine::rerank::Passage;
+use moi::profile::{Profiles, Subject};
+use prefix_scheduler::call::Call;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
+use rerankd::app::profile_file::Origin;
 use rerankd::config::Config;
-use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::position_bias::{Keeper, PositionBias};
-use rerankd::engine::rerank::Passage;
-use rerankd::fit::profile::{Profiles, Subject};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::storage::profiles::Origin;
 
 const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::measure_utility_stream_response::Outcome;
-use rerankd::rpc::v1::sample_response::Event;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::measure_utility_stream_response::Outcome;
+use protocol::v1::sample_response::Event;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -343,10 +343,10 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
 #[tokio::test]
 async fn an_entailment_worker_that_dies_costs_one_request() {
     use common::scripted::ScriptedEntailment;
-    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+    use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let mut first = true;
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::entailment::Entailment)| {
         let panics = std::mem::take(&mut first);
         serve(&mut ScriptedEntailment { delay: Duration::ZERO, judged: Arc::default(), panics, three_way: true });
         Ok(())
@@ -361,9 +361,9 @@ async fn an_entailment_worker_that_dies_costs_one_request() {
 #[tokio::test]
 async fn a_two_way_model_measures_all_but_hard_seper() {
     use common::scripted::ScriptedEntailment;
-    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+    use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::entailment::Entailment)| {
         serve(&mut ScriptedEntailment {
             delay: Duration::ZERO,
             judged: Arc::default(),

@@ -4,11 +4,11 @@
 use crate::common;
 use common::fields;
 use common::passage_models::{folder, serve};
-use rerankd::engine::models::Role;
-use rerankd::metrics::bert_score::{BertScore, Vectors, bert_score};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::Annotator;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use engine::models::Role;
+use protocol::v1;
+use protocol::v1::Annotator;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use rag_metrics::bert_score::{BertScore, Vectors, bert_score};
 use serde::Deserialize;
 use serde_json::Value;
 use tonic::Code;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::common;
 use common::passage_models::{changed, folder, serve, serve_model};
 use common::{Running, Scripted, wire};
+use engine::fusion::calibration::{Calibration, Mix, Source};
+use engine::fusion::platt::Platt;
+use engine::models::Role;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
+use rag_metrics::cut::best_cut;
+use rerankd::app::calibration_file::CalibrationFile;
 use rerankd::config::Config;
-use rerankd::engine::models::Role;
-use rerankd::fusion::calibration::{Calibration, Mix, Source};
-use rerankd::fusion::platt::Platt;
-use rerankd::metrics::cut::best_cut;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::storage::calibrations::CalibrationFile;
 
 fn request() -> v1::RerankRequest {
     let mut request = wire("which mill race?", &["the weir", "the mill race", "the sluice", "bread"]);
@@ -39,7 +39,7 @@ fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
         mix,
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         score,
         lists: 40,
         passages: 800,

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::{ByteTokenizer, Observed, ScriptedGenerator, overlap_script};
 use common::{LIMITS, Running, Scripted, wire};
-use rerankd::engine::Engine;
-use rerankd::engine::models::{FileRead, GeneratorModel, Models, Published};
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::model::{Capacity, GeneratorInfo};
-use rerankd::rpc::v1;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+use engine::Engine;
+use engine::models::{FileRead, GeneratorModel, Models, Published};
+use engine::position_bias::PositionBias;
+use prefix_scheduler::model::{Capacity, GeneratorInfo};
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
+use protocol::v1;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -29,7 +29,7 @@ async fn health(server: &Running, service: &str) -> ServingStatus {
 fn loading(go: Arc<AtomicBool>) -> Engine {
     let published = Published::default();
     let place = Arc::clone(&published);
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         while !go.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -42,8 +42,8 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            frame: rerankd::model::Frame::Chat,
-            yes_no: rerankd::model::YesNoPrompt::Generic,
+            frame: prefix_scheduler::model::Frame::Chat,
+            yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,
@@ -137,7 +137,10 @@ async fn a_full_server_refuses_before_it_decodes() {
     let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
     common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
     // A ranking may need no generator, so it is read while there is a permit beside it.
-    let beside = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Beside).unwrap();
+    let beside = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Beside)
+        .unwrap();
     // Decoded, this message would be refused for its two million fields.
     let large = v1::RerankRequest { passages: vec![v1::Passage::default(); 2_000_000], ..wire("who?", &[]) };
     let refused = server.client().await.rerank(large.clone()).await.unwrap_err();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Scripted, wire};
-use rerankd::engine::Limits;
-use rerankd::model::Capacity;
-use rerankd::rpc::v1;
+use engine::Limits;
+use prefix_scheduler::model::Capacity;
+use protocol::v1;
 use tonic::Code;
 
 /// A list of `count` passages, best first for the retriever.
@@ -226,7 +226,7 @@ async fn a_latency_budget_is_spent_on_the_retrievers_first() {
 /// Tokens whose states were there counted as if they took time: of a warm list no more was read than of a cold one.
 #[tokio::test]
 async fn a_latency_budget_is_not_spent_on_what_is_kept() {
-    let warm = rerankd::warm::Options { memory_bytes: 100_000_000, disk: None };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 100_000_000, disk: None };
     let server = Scripted { delay: Duration::from_micros(100), warm, ..Scripted::default() }.serve().await;
     let mut request = list(20);
     for passage in &mut request.passages {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::{ByteTokenizer, overlap_script};
 use common::{Running, Scripted, wire};
-use rerankd::model::Tokenizer;
-use rerankd::plan::Token;
-use rerankd::rpc::v1;
+use prefix_scheduler::model::Tokenizer;
+use prefix_scheduler::plan::Token;
+use protocol::v1;
 use tonic::{Code, Request};
 use tonic_types::StatusExt;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::common;
 use crate::compression::{QUERY, TEXTS, ask, compressed, lingua, request, selective};
 use common::{Running, Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -200,7 +200,8 @@ async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
     let all = ask(&server, ranked(0, Some(selective(0.5)))).await.compression.unwrap();
     assert_eq!(all.tokens_evaluated, 0);
     server.stop().await;
-    let warm = rerankd::warm::Options { memory_bytes: 10_000_000, ..rerankd::warm::Options::default() };
+    let warm =
+        prefix_scheduler::warm::Options { memory_bytes: 10_000_000, ..prefix_scheduler::warm::Options::default() };
     let server = Scripted { warm, ..Scripted::default() }.serve().await;
     ask(&server, ranked(0, None)).await;
     let kept = ask(&server, ranked(0, Some(selective(0.5)))).await;
@@ -211,7 +212,8 @@ async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
     assert_eq!(ask(&server, ranked(0, Some(selective(0.5)))).await.compression.unwrap().tokens_evaluated, 0);
     server.stop().await;
     // What is kept with scores serves a ranking without a compression as well.
-    let warm = rerankd::warm::Options { memory_bytes: 10_000_000, ..rerankd::warm::Options::default() };
+    let warm =
+        prefix_scheduler::warm::Options { memory_bytes: 10_000_000, ..prefix_scheduler::warm::Options::default() };
     let server = Scripted { warm, ..Scripted::default() }.serve().await;
     let first = ask(&server, ranked(0, Some(selective(0.5)))).await;
     let plain = ask(&server, ranked(0, None)).await;

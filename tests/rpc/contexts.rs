@@ -1,10 +1,10 @@
 //! What analyses read of contexts, with a scripted generator.
 
-use rerankd::call::Call;
-use rerankd::engine::contexts::ContextsRequest;
-use rerankd::engine::rerank::Passage;
-use rerankd::engine::task::{Task, TaskKind};
-use rerankd::model::Capacity;
+use engine::contexts::ContextsRequest;
+use engine::rerank::Passage;
+use engine::task::{Task, TaskKind};
+use prefix_scheduler::call::Call;
+use prefix_scheduler::model::Capacity;
 
 use crate::common::Scripted;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, fields, wire};
-use rerankd::engine::Limits;
-use rerankd::engine::methods;
-use rerankd::engine::models::Role;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use engine::Limits;
+use engine::methods;
+use engine::models::Role;
+use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
 use tonic::Code;
 
 /// Copies beside each other, apart, of the best and of the worst passage, and nothing but copies.

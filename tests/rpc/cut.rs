@@ -2,8 +2,8 @@
 
 use crate::belief::{beliefs, options, request, server, utilities};
 use crate::common::{Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::sample_response::Event;
+use protocol::v1;
+use protocol::v1::sample_response::Event;
 use tokio_stream::StreamExt;
 
 /// A question that leaves the entailment model no room for whole answers, and passages that are cut: neither was said everywhere.

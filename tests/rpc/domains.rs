@@ -2,10 +2,10 @@
 
 use crate::common;
 use common::{Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::metrics_service_client::MetricsServiceClient;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::Fault;
 use common::{LIMITS, Running, Scripted, wire};
-use rerankd::engine::Limits;
-use rerankd::model::Capacity;
-use rerankd::rpc::v1;
+use engine::Limits;
+use prefix_scheduler::model::Capacity;
+use protocol::v1;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
@@ -219,7 +219,7 @@ async fn a_dead_worker_is_unavailable_and_comes_back() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    rerankd::rpc::client::wait_until_serving(&server.address.as_str().into(), Duration::from_secs(20)).await.unwrap();
+    protocol::client::wait_until_serving(&server.address.as_str().into(), Duration::from_secs(20)).await.unwrap();
     server.stop().await;
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, fields, real_engine, wire};
-use rerankd::metrics::{bleu, lexical};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::Annotator;
-use rerankd::rpc::v1::evaluate_retrieval_stream_response::Outcome;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1;
+use protocol::v1::Annotator;
+use protocol::v1::evaluate_retrieval_stream_response::Outcome;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use rag_metrics::{bleu, lexical};
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::transport::Channel;

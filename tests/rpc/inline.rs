@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, fields, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use tonic::Code;
 
 async fn server(scripted: Scripted) -> Running {
@@ -71,10 +71,10 @@ async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
 /// All samples were drawn, and then the model could not be loaded; every further request paid for them again.
 #[tokio::test]
 async fn an_entailment_model_that_cannot_be_loaded_costs_no_sample() {
-    use rerankd::model::ModelError;
-    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+    use prefix_scheduler::model::ModelError;
+    use prefix_scheduler::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::entailment::Entailment)| {
         Err(ModelError::Unusable { path: "nli.onnx".into(), problem: "damaged".into() })
     });
     let judge = Judge::start(EntailmentOptions { cache_entries: 10 }, ConfiguredModel::default(), loader).unwrap();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::rerank_stream_response::Outcome;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::rerank_stream_response::Outcome;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
 
 const BLANK: [&str; 3] = ["", " \n", "\u{feff}"];
@@ -212,7 +212,7 @@ async fn measurements_read_nothing_of_an_empty_passage() {
 
 #[tokio::test]
 async fn an_empty_passage_does_not_end_reading_ahead() {
-    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let server = Scripted { warm, ..Scripted::default() }.serve().await;
     let request = v1::WarmPassagesRequest { passages: wire("", &["one text", "", "another text"]).passages };
     let mut events = server.client().await.warm_passages(request).await.unwrap().into_inner();

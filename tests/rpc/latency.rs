@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Scripted, wire};
-use rerankd::engine::models::Role;
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1;
+use engine::models::Role;
+use protocol::v1;
+use server::rpc::server::ServerOptions;
 use tonic::{Code, Request};
 
 /// `count` passages of about `bytes` bytes, which are tokens of the scripted generator; the retriever likes the last one best.
@@ -92,18 +92,18 @@ async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
 /// Each ranking waited until the load ended, with its permit and its tokens in the queue of an idle generator.
 #[tokio::test]
 async fn a_server_that_ranks_without_an_embedding_model_does_not_wait_for_its_file() {
-    use rerankd::scheduler::entailment::ConfiguredModel;
-    use rerankd::scheduler::reranker::PassageScorer;
+    use prefix_scheduler::scheduler::entailment::ConfiguredModel;
+    use prefix_scheduler::scheduler::reranker::PassageScorer;
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let (release, held) = std::sync::mpsc::channel::<()>();
-    let loader = Box::new(move |_: &mut dyn FnMut(&mut dyn rerankd::model::reranker::Reranker)| {
+    let loader = Box::new(move |_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::reranker::Reranker)| {
         let _ = held.recv();
         Ok(())
     });
     let scorer = PassageScorer::start("embedding", ConfiguredModel::default(), None, loader).unwrap();
     scorer.serve_without();
     let models = engine.models().clone().with_scorer(Role::Embedding, scorer);
-    let engine = rerankd::engine::Engine::new(models, *engine.limits());
+    let engine = engine::Engine::new(models, *engine.limits());
     let server = common::serve(engine, observed, queue_length).await;
     let answer = tokio::time::timeout(Duration::from_secs(20), ask(&server, list(3, 20))).await;
     let answer = answer.expect("it waits for the file").unwrap();
@@ -117,10 +117,10 @@ async fn a_server_that_ranks_without_an_embedding_model_does_not_wait_for_its_fi
 /// Its step failed: callers got the words of the runtime, and the operator nothing.
 #[tokio::test]
 async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
-    use rerankd::model::ModelError;
-    use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
-    use rerankd::scheduler::entailment::ConfiguredModel;
-    use rerankd::scheduler::reranker::PassageScorer;
+    use prefix_scheduler::model::ModelError;
+    use prefix_scheduler::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
+    use prefix_scheduler::scheduler::entailment::ConfiguredModel;
+    use prefix_scheduler::scheduler::reranker::PassageScorer;
     struct Broken;
     impl Reranker for Broken {
         fn info(&self) -> RerankerInfo {
@@ -146,7 +146,7 @@ async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
     });
     let scorer = PassageScorer::start("embedding", ConfiguredModel::default(), None, loader).unwrap();
     let models = engine.models().clone().with_scorer(Role::Embedding, scorer);
-    let server = common::serve(rerankd::engine::Engine::new(models, *engine.limits()), observed, queue_length).await;
+    let server = common::serve(engine::Engine::new(models, *engine.limits()), observed, queue_length).await;
     let answer = ask(&server, list(3, 20)).await.unwrap();
     let said = "ranked without the embedding model: it failed; see the server's log";
     assert!(answer.warnings.iter().any(|one| one == said), "{:?}", answer.warnings);

@@ -2,9 +2,9 @@
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, wire};
-use rerankd::engine::Limits;
-use rerankd::model::Capacity;
-use rerankd::rpc::v1;
+use engine::Limits;
+use prefix_scheduler::model::Capacity;
+use protocol::v1;
 
 const METHODS: [v1::Method; 4] =
     [v1::Method::First, v1::Method::Listwise, v1::Method::PermutationSelfConsistency, v1::Method::SelfConsistency];

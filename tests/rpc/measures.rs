@@ -4,11 +4,11 @@ use crate::common;
 use crate::evaluate::{numbers, server, utilities};
 use common::scripted::{ByteTokenizer, overlap_script};
 use common::wire;
-use rerankd::metrics::lexical::rouge_l;
-use rerankd::model::Tokenizer;
-use rerankd::numeric::sigmoid;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::Annotator;
+use numeric::sigmoid;
+use prefix_scheduler::model::Tokenizer;
+use protocol::v1;
+use protocol::v1::Annotator;
+use rag_metrics::lexical::rouge_l;
 use std::sync::atomic::Ordering;
 use tonic::Code;
 

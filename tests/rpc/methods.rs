@@ -2,7 +2,7 @@
 
 use crate::common;
 use common::{Scripted, wire};
-use rerankd::rpc::v1;
+use protocol::v1;
 
 const PASSAGES: [&str; 5] = ["zzzz yyyy", "the question is here", "wwww", "question question", "an answer, perhaps"];
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use crate::common;
 use common::scripted::Observed;
 use common::{Running, Scripted, fields, wire};
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::fit::profile::{Origin, Profiles, Subject};
-use rerankd::fusion::calibration::Calibration;
-use rerankd::fusion::platt::Platt;
-use rerankd::plan::{Plan, Segment, Token};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::Method;
+use engine::fusion::calibration::Calibration;
+use engine::fusion::platt::Platt;
+use engine::position_bias::PositionBias;
+use moi::profile::{Origin, Profiles, Subject};
+use prefix_scheduler::plan::{Plan, Segment, Token};
+use protocol::v1;
+use protocol::v1::Method;
 use tonic::Code;
 
 /// The methods whose prompts begin with the caller's opening.
@@ -51,7 +51,7 @@ fn opening_tokens() -> u64 {
 }
 
 fn scripted(memory_bytes: u64) -> Scripted {
-    Scripted { warm: rerankd::warm::Options { memory_bytes, disk: None }, ..Scripted::default() }
+    Scripted { warm: prefix_scheduler::warm::Options { memory_bytes, disk: None }, ..Scripted::default() }
 }
 
 async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse {
@@ -202,7 +202,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     generator.calibrations.replace(vec![Calibration {
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

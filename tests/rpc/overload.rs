@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::rpc::v1::{Method, WarmPassagesRequest};
+use protocol::v1::rerank_service_client::RerankServiceClient;
+use protocol::v1::{Method, WarmPassagesRequest};
+use server::rpc::server::ServerOptions;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -37,11 +37,7 @@ async fn from(server: &Running, address: &str) -> RerankServiceClient<Channel> {
     RerankServiceClient::new(channel)
 }
 
-fn request(
-    number: usize,
-    deadline: Option<Duration>,
-    priority: Option<u8>,
-) -> Request<rerankd::rpc::v1::RerankRequest> {
+fn request(number: usize, deadline: Option<Duration>, priority: Option<u8>) -> Request<protocol::v1::RerankRequest> {
     let mut request = Request::new(wire(QUERIES[number % QUERIES.len()], &PASSAGES));
     if let Some(deadline) = deadline {
         request.set_timeout(deadline);
@@ -67,7 +63,7 @@ async fn open_loop(
     client: &RerankServiceClient<Channel>,
     interval: Duration,
     number: usize,
-    ask: impl Fn(usize) -> Request<rerankd::rpc::v1::RerankRequest>,
+    ask: impl Fn(usize) -> Request<protocol::v1::RerankRequest>,
 ) -> Vec<Result<Duration, Status>> {
     let (start, mut answers) = (Instant::now(), JoinSet::new());
     for index in 0..number {
@@ -240,7 +236,7 @@ async fn a_hostile_shape_reserves_no_more_than_a_request_may_take() {
 /// The first group of passages to be read ahead is cut as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passages_read_ahead_reserve_no_more_than_a_request_may_take() {
-    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let server = Scripted { delay: Duration::from_micros(2), warm, ..Scripted::default() }.serve().await;
     let text = "x".repeat(900_000);
     let mut client = from(&server, "127.0.0.1").await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::{common, http};
 use common::passage_models::{folder, request, serve_model};
 use common::{Running, generator};
-use rerankd::call::{Call, Place, Terms};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
+use prefix_scheduler::call::{Call, Place, Terms};
+use protocol::v1;
+use protocol::v1::metrics_service_client::MetricsServiceClient;
 use serde_json::json;
 use tonic::{Code, Request};
 

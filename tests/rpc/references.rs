@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::overlap_script;
 use common::{Running, Scripted, wire};
-use rerankd::engine::Limits;
-use rerankd::plan::Token;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use engine::Limits;
+use prefix_scheduler::plan::Token;
+use protocol::v1;
+use protocol::v1::utility_service_client::UtilityServiceClient;
 use tonic::Code;
 
 const PASSAGES: [&str; 2] = ["aaaa bbbb", "cccc dddd"];

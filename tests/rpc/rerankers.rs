@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::common;
 use common::fields;
 use common::passage_models::{assert_close, changed, folder, info, request, rerank, serve, serve_model, utilities};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
 use serde_json::Value;
 use tonic::Code;
 
@@ -98,14 +98,14 @@ async fn the_default_mixes_in_an_embedding_model() {
     // The same mix by hand: standardised cosines and BM25, then the generator's utilities, standardised.
     let cosines: Vec<f64> = cases.iter().map(|case| case["mean"].as_f64().unwrap()).collect();
     let texts: Vec<String> = passages.iter().map(|text| format!(" {text}")).collect();
-    let background = rerankd::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts, None);
+    let background = engine::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts, None);
     let share = fusion.embedding_weight.unwrap();
     let other: Vec<f64> =
         standard(&cosines).iter().zip(standard(&background)).map(|(c, b)| share * c + (1.0 - share) * b).collect();
     let utility = standard(&utilities(&mixed));
     let value: Vec<f64> =
         utility.iter().zip(standard(&other)).map(|(u, o)| fusion.weight * u + (1.0 - fusion.weight) * o).collect();
-    let expected = rerankd::numeric::descending(&value);
+    let expected = numeric::descending(&value);
     assert_eq!(order(&mixed).iter().map(|index| *index as usize).collect::<Vec<_>>(), expected);
 
     for mode in [v1::FusionMode::On, v1::FusionMode::Off] {
@@ -155,7 +155,7 @@ async fn the_default_mixes_in_an_embedding_model() {
 }
 
 fn standard(values: &[f64]) -> Vec<f64> {
-    let (centre, spread) = (rerankd::numeric::mean(values), rerankd::numeric::standard_deviation(values));
+    let (centre, spread) = (numeric::mean(values), numeric::standard_deviation(values));
     values.iter().map(|value| if spread > 0.0 { (value - centre) / spread } else { 0.0 }).collect()
 }
 
@@ -357,15 +357,15 @@ async fn a_latency_budget_is_refused_where_the_generator_is_not_asked() {
 /// Clients of text-embeddings-inference may say that a text is cut on its left.
 #[tokio::test]
 async fn the_side_that_the_caller_names_is_cut() {
-    use rerankd::engine::prompt::CutSide;
-    use rerankd::engine::rerank::{Passage, RerankRequest};
+    use engine::prompt::CutSide;
+    use engine::rerank::{Passage, RerankRequest};
     for (kind, model, method) in [("reranker", "one", "cross-encoder"), ("embedding", "embedding", "embedding")] {
         let running = serve_model(kind, &folder(model)).await;
         let utility = async |text: &str, cut_side| {
             let request = RerankRequest {
                 query: "what makes the tide".into(),
                 passages: vec![Passage::untitled(0, text.to_owned())],
-                method: rerankd::engine::methods::find(method),
+                method: engine::methods::find(method),
                 truncate: Some(true),
                 passage_tokens: Some(2),
                 cut_side,

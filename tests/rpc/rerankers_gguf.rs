@@ -5,7 +5,7 @@
 use crate::common;
 use common::fields;
 use common::passage_models::{assert_close, folder, info, request, rerank, serve, serve_model, utilities};
-use rerankd::rpc::v1;
+use protocol::v1;
 use serde_json::Value;
 use tonic::Code;
 

@@ -8,12 +8,12 @@ use crate::common;
 use common::passage_models::{info, rerank, utilities};
 use common::scripted::Observed;
 use common::{Running, fields, wire};
+use moi::profile::{Profiles, Subject};
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::app;
+use rerankd::app::profile_file::Origin;
 use rerankd::config::Config;
-use rerankd::fit::profile::{Profiles, Subject};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::storage::profiles::Origin;
 use tonic::Code;
 
 impl Bench {
@@ -109,7 +109,7 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
 
 #[tokio::test]
 async fn samples_and_utilities_beside_a_ranking_stay_on_the_generator() {
-    use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
+    use protocol::v1::belief_service_client::BeliefServiceClient;
     let bench = Bench::new();
     let both = bench.serve_both("base.gguf", "merged.gguf", &[COLD]).await;
     let base = bench.serve_both("base.gguf", "", &[COLD]).await;
@@ -215,13 +215,13 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
         profiles.observe(Subject::Answer, &vec![0.5; passages]);
         app::profile_file(&store, &hash(owner), Origin::Calibrated).save(&profiles).unwrap();
     }
-    let calibration = rerankd::fusion::calibration::Calibration {
+    let calibration = engine::fusion::calibration::Calibration {
         embedding: None,
         model: None,
-        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
+        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
-        score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
+        score: engine::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
         outranks_per_nat: None,
@@ -284,7 +284,7 @@ async fn the_default_generator_answers_while_another_scores() {
     assert_eq!((told.name.as_str(), told.model.unwrap().adapter.unwrap().name.as_str()), ("scorer", "adapter.gguf"));
     let (scored, base) = (bits(&same, v1::Method::Moi, "").await, bits(&same, v1::Method::Moi, "generator").await);
     assert_ne!(scored, base);
-    let page = String::from_utf8(rerankd::observe::Metrics::new(same.engine.clone()).unwrap().page().unwrap()).unwrap();
+    let page = String::from_utf8(server::observe::Metrics::new(same.engine.clone()).unwrap().page().unwrap()).unwrap();
     for series in ["rerankd_model_ready{model=\"scorer\",role=\"scorer\"} 1", "rerankd_batch_tokens{model=\"scorer\"}"]
     {
         assert!(page.contains(series), "{series}");

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::Observed;
 use common::{LIMITS, Running, Scripted, fields, wire};
-use rerankd::engine::rerank::Pair;
-use rerankd::engine::{EngineError, Limits, methods};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use engine::rerank::Pair;
+use engine::{EngineError, Limits, methods};
+use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
 use tonic::Code;
 

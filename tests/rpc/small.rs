@@ -9,8 +9,8 @@ use tonic::{Request, Status};
 
 use crate::common;
 use common::Scripted;
-use rerankd::rpc::tei_v1 as tei;
-use rerankd::rpc::{DESCRIPTORS, v1};
+use protocol::tei_v1 as tei;
+use protocol::{DESCRIPTORS, v1};
 
 /// Deepest message in a message. The task of an evaluation stream is three deep.
 const DEPTH: usize = 4;
@@ -274,8 +274,8 @@ async fn refused(
 async fn no_status_repeats_what_a_caller_sent() {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let messages = Messages::of(&set);
-    let limits = rerankd::engine::Limits { query_bytes: 1 << 20, passage_bytes: 1 << 20, ..common::LIMITS };
-    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let limits = engine::Limits { query_bytes: 1 << 20, passage_bytes: 1 << 20, ..common::LIMITS };
+    let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let (engine, observed, queue_length) = Scripted { limits, warm, ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, std::time::Duration::ZERO);
     let server = common::serve(engine, observed, queue_length).await;

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use rerankd::rpc::server::{Ended, ServerOptions};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::rerank_stream_response::Outcome;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
-use rerankd::transport::Bounds;
+use protocol::v1;
+use protocol::v1::rerank_stream_response::Outcome;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use server::rpc::server::{Ended, ServerOptions};
+use server::transport::Bounds;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -213,7 +213,10 @@ async fn a_stream_has_few_requests_in_flight() {
 #[tokio::test]
 async fn a_request_of_a_stream_waits_for_a_place() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
-    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     let mut stream = open(&server, &[]).await;
     stream.requests.send(ask("a", wire("question", &PASSAGES))).await.unwrap();
     let waiting = tokio::time::timeout(Duration::from_millis(100), stream.answers.next()).await;
@@ -229,7 +232,10 @@ async fn a_request_of_a_stream_waits_for_a_place() {
 async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline() {
     let longest_wait = Some(Duration::from_millis(100));
     let server = Scripted { queue_length: 1, longest_wait, ..Scripted::default() }.serve().await;
-    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     for headers in [&[][..], &[("grpc-timeout", "99999999H")]] {
         let mut stream = open(&server, headers).await;
         stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
@@ -249,7 +255,10 @@ async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline()
 #[tokio::test]
 async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
-    let _held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let _held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     let many = wire("question", &[""; 1_000]);
     let check = |code: i32, message: &str| {
         assert_eq!(Code::from(code), Code::InvalidArgument, "{message}");

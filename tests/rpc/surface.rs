@@ -2,9 +2,9 @@
 
 use crate::common;
 use common::{Scripted, wire};
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::rpc::v1::watch_rerank_response::Event;
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
+use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
 use tonic::codec::CompressionEncoding;
 use tonic_health::pb::HealthCheckRequest;

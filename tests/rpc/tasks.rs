@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::{END, Observed, Script, ScriptedGenerator, overlap_script};
 use common::{LIMITS, Running, Scripted, fields, real_engine, wire};
-use rerankd::engine::position_bias::PositionBias;
-use rerankd::metrics::lexical;
-use rerankd::model::Capacity;
-use rerankd::plan::Token;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use rerankd::rpc::v1::sample_response::Event;
-use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
-use rerankd::rpc::v1::{Annotator, Task};
-use rerankd::scheduler::Status;
-use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+use engine::position_bias::PositionBias;
+use prefix_scheduler::model::Capacity;
+use prefix_scheduler::plan::Token;
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::generator::{Scheduler, SchedulerOptions};
+use protocol::v1;
+use protocol::v1::belief_service_client::BeliefServiceClient;
+use protocol::v1::sample_response::Event;
+use protocol::v1::utility_service_client::UtilityServiceClient;
+use protocol::v1::{Annotator, Task};
+use rag_metrics::lexical;
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -224,7 +224,7 @@ async fn citing() -> Running {
     });
     let observed: Arc<Observed> = Arc::default();
     let seen = Arc::clone(&observed);
-    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
         serve(&mut ScriptedGenerator::new(capacity, Arc::clone(&script), Arc::clone(&seen)));
         Ok(())

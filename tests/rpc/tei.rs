@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, fields};
-use rerankd::engine::{Limits, methods};
-use rerankd::model::{Capacity, GeneratorInfo};
-use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::tei::TeiOptions;
-use rerankd::rpc::tei_v1 as tei;
-use rerankd::rpc::tei_v1::info_client::InfoClient;
-use rerankd::rpc::tei_v1::rerank_client::RerankClient;
+use engine::{Limits, methods};
+use prefix_scheduler::model::{Capacity, GeneratorInfo};
+use protocol::tei_v1 as tei;
+use protocol::tei_v1::info_client::InfoClient;
+use protocol::tei_v1::rerank_client::RerankClient;
+use server::rpc::server::ServerOptions;
+use server::rpc::tei::TeiOptions;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -109,8 +109,8 @@ async fn every_text_is_ranked_once_and_scores_descend() {
 /// By a method that reads each text alone, so that equal texts have equal scores.
 #[tokio::test]
 async fn the_configured_method_scores_and_ties_keep_the_order_of_the_request() {
-    use rerankd::engine::position_bias::PositionBias;
-    use rerankd::rpc::server::serve;
+    use engine::position_bias::PositionBias;
+    use server::rpc::server::serve;
     let (engine, _, queue_length) = Scripted::default().engine().await;
     // The generator says what computes: a build for accelerators finds none on a machine without one.
     let served = common::generator(&engine);
@@ -120,7 +120,7 @@ async fn the_configured_method_scores_and_ties_keep_the_order_of_the_request() {
     let options = ServerOptions { message_bytes: 1 << 20, drain: Duration::ZERO, tei, ..ServerOptions::default() };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let admission = rerankd::call::Admission::new(queue_length);
+    let admission = prefix_scheduler::call::Admission::new(queue_length);
     let server = tokio::spawn(serve(engine, admission, options, listener, std::future::pending()));
     let mut client = RerankClient::connect(address).await.unwrap();
     let same = ["same text"; 5];
@@ -276,7 +276,10 @@ async fn texts_are_cut_at_the_side_that_is_named_or_not_at_all() {
 #[tokio::test]
 async fn a_full_server_refuses_both_methods() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
-    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let held = server
+        .admission
+        .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
+        .unwrap();
     assert_eq!(refused(&server, request("q", &["a"])).await.code(), Code::ResourceExhausted);
     let status = stream(&server, vec![message("q", "a")]).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Running, Scripted, fields, wire};
-use rerankd::model::Capacity;
-use rerankd::rpc::v1;
-use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::warm::{DiskOptions, Options};
+use prefix_scheduler::model::Capacity;
+use prefix_scheduler::warm::{DiskOptions, Options};
+use protocol::v1;
+use protocol::v1::model_service_client::ModelServiceClient;
 use tonic::Code;
 
 const TEXTS: [&str; 3] = ["the looms of the town", "rye flour and water", "a station of signal lamps"];

@@ -8,9 +8,9 @@ use crate::common;
 use common::passage_models::{assert_close, folder, info, rerank, utilities};
 use common::scripted::Observed;
 use common::{Running, fields, wire};
+use protocol::v1;
 use rerankd::app;
 use rerankd::config::Config;
-use rerankd::rpc::v1;
 use serde_json::Value;
 use tonic::Code;
 

@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::{Failure, input, output};
-use crate::files::Warnings;
-use crate::files::trec::{self, Judgements, Run};
-use crate::metrics::rank::summary::{Table, evaluate};
-use crate::metrics::rank::{Grading, Metric, Ranking, Ties};
-use crate::metrics::resample::{Compared, Statistics, Test};
-use crate::metrics::{never, quoted};
+use files::Warnings;
+use files::trec::{self, Judgements, Run};
+use rag_metrics::rank::summary::{Table, evaluate};
+use rag_metrics::rank::{Grading, Metric, Ranking, Ties};
+use rag_metrics::resample::{Compared, Statistics, Test};
+use rag_metrics::{never, quoted};
 
 /// Compute rank metrics of runs from their judgements, as trec_eval does.
 ///

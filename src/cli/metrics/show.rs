@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Evaluated, Report};
 use crate::cli::{Failure, output};
-use crate::metrics::rank::Kind;
-use crate::metrics::rank::summary::Summary;
-use crate::metrics::resample::{Compared, Interval, format_p_value};
+use rag_metrics::rank::Kind;
+use rag_metrics::rank::summary::Summary;
+use rag_metrics::resample::{Compared, Interval, format_p_value};
 
 fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))

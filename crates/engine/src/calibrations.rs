@@ -1,0 +1,350 @@
+//! The calibrations of a served generator: shares of the mixture, and scores as probabilities of relevance.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::fusing::{Fusion, Learnt, MIXTURE_VERSION, Shares, beside_embedding};
+use super::opening::NOT_CALIBRATED;
+use super::rerank::RerankRequest;
+use crate::fusion::calibration::{Calibration, Mix};
+
+/// What a caller is told whose scores are not calibrated, though the method has a calibration.
+pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, with other settings of it \
+                                           or another version of the mixture, and is not applied: run `rerankd calibrate --ranking` again";
+
+/// What a caller is told whose method was calibrated with another cross-encoder or embedding model.
+const OTHER_MODEL: &str = "this method's calibration was measured with another model beside the generator, or other settings \
+                           of it, and is not applied: run `rerankd calibrate --ranking` again";
+
+/// What a caller is told whose method was calibrated with weights that are no longer built in.
+const OUTDATED: &str = "this method's calibration was learnt with another version of what is mixed, and is not applied: run \
+                        `rerankd calibrate --ranking` again";
+
+/// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` where one may.
+fn inapplicable(request: &RerankRequest) -> Option<String> {
+    if !request.opening.is_built_in() {
+        return Some(NOT_CALIBRATED.to_owned());
+    }
+    let method = request.method();
+    method.uncalibrated(request).map(|why| format!("the calibration of {0} is not applied: {0} {why}", method.name()))
+}
+
+/// The calibrations of one generator. They may change while it serves.
+#[derive(Debug, Default)]
+pub struct Calibrations(Mutex<Vec<Calibration>>);
+
+/// The calibrations of a method. Which one holds is known once the embedding model was asked, or could not be.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Applicable {
+    /// Where no cosines are mixed in.
+    pub alone: Option<Calibration>,
+    /// Where they are.
+    pub beside_embedding: Option<Calibration>,
+    /// Why none of those that there are for the method and the list applies.
+    pub why_none: Option<&'static str>,
+}
+
+impl Applicable {
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_none() && self.beside_embedding.is_none()
+    }
+
+    /// Why a request that there are calibrations for is answered without one.
+    pub fn passed_over(&self, request: &RerankRequest) -> Option<String> {
+        if self.is_empty() && self.why_none.is_none() {
+            return None;
+        }
+        // What no calibration helps comes first.
+        inapplicable(request).or_else(|| self.why_none.map(str::to_owned))
+    }
+
+    /// The shares in the fusion.
+    pub fn learnt(&self) -> Learnt {
+        let mix = |calibration: &Option<Calibration>| calibration.as_ref()?.mix;
+        let shares = |Mix { source, weight, embedding }| {
+            // Programs that did not learn the cosines' share calibrated with the built-in one.
+            let embedding = embedding.unwrap_or(beside_embedding(source).embedding);
+            Shares { weight, embedding }
+        };
+        Learnt {
+            alone: mix(&self.alone).map(|mix| mix.weight),
+            beside_embedding: mix(&self.beside_embedding).map(shares),
+        }
+    }
+}
+
+/// Without cosines mixed in, and with them.
+type Found = (Option<Calibration>, Option<Calibration>);
+
+/// Why none of the calibrations that are held applies to a request.
+enum Missing {
+    /// None is of its method.
+    Method,
+    /// None is for what is mixed into its list: the first one's mix.
+    Source(Option<Mix>),
+    /// All were learnt with other built-in weights.
+    Mixture,
+    /// All are of another model beside the generator, or of other settings of it.
+    Model,
+    /// All were measured beside an embedding model: another one, or none is asked.
+    Embedding { asked: bool },
+}
+
+impl Missing {
+    /// What a caller is told whose scores are not calibrated; `None` where nobody calibrated for requests of this kind.
+    fn warning(&self) -> Option<&'static str> {
+        match self {
+            Self::Method | Self::Source(_) | Self::Embedding { asked: false } => None,
+            Self::Mixture => Some(OUTDATED),
+            Self::Model => Some(OTHER_MODEL),
+            Self::Embedding { asked: true } => Some(WITHOUT_EMBEDDING),
+        }
+    }
+}
+
+impl Calibrations {
+    /// Replaces all of them. True where the new ones differ.
+    pub fn replace(&self, calibrations: Vec<Calibration>) -> bool {
+        let mut held = self.lock();
+        let differ = *held != calibrations;
+        *held = calibrations;
+        differ
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<Calibration> {
+        self.lock().clone()
+    }
+
+    /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
+    /// another mix. `beside` is the SHA-256 of what the scores depend on that a model beside the generator gives: the method's own, or the
+    /// cosines that it mixes in.
+    pub(super) fn of(&self, request: &RerankRequest, beside: Option<&str>) -> Applicable {
+        if !request.fusion.is_left_to(request.method()) {
+            return Applicable::default();
+        }
+        match self.find(request, beside) {
+            Ok((alone, beside_embedding)) => Applicable { alone, beside_embedding, why_none: None },
+            Err(missing) => Applicable { why_none: missing.warning(), ..Applicable::default() },
+        }
+    }
+
+    /// Whether those of a request's method and list were all measured beside an embedding model.
+    pub(super) fn only_beside_embedding(&self, request: &RerankRequest) -> bool {
+        request.fusion.is_left_to(request.method())
+            && matches!(self.find(request, None), Err(Missing::Embedding { .. }))
+    }
+
+    /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
+    pub(super) fn why_none(&self, request: &RerankRequest, beside: Option<&str>) -> String {
+        let (method, (source, _)) = (request.method(), Fusion::source(request));
+        let name = method.name();
+        if method.asks_judge() {
+            return format!("{name} cannot be calibrated: its scores depend on the entailment model");
+        }
+        match self.find(request, beside).err().unwrap_or(Missing::Method) {
+            Missing::Method => {
+                format!(
+                    "{name} is not calibrated for this generator and frame of prompts: run `rerankd calibrate --ranking`"
+                )
+            }
+            Missing::Source(mix) => {
+                let with = mix.map_or("no scores", |mix| mix.source.name());
+                let mixed = source.name();
+                format!("{name} is calibrated for lists with {with}, and for this list {mixed} is mixed in")
+            }
+            Missing::Mixture => {
+                format!(
+                    "{name} was calibrated with another version of what is mixed: run `rerankd calibrate --ranking` again"
+                )
+            }
+            Missing::Model => {
+                format!("{name} is calibrated for another model than this one, or for other settings of it")
+            }
+            Missing::Embedding { asked } => {
+                let asked = if asked { "another one, or that one with other settings," } else { "none" };
+                format!("{name} is calibrated beside an embedding model only, and {asked} is asked for this list")
+            }
+        }
+    }
+
+    /// The calibrations without and with cosines mixed in, one of them at least; or why there is none.
+    fn find(&self, request: &RerankRequest, beside: Option<&str>) -> Result<Found, Missing> {
+        let (method, (source, _)) = (request.method(), Fusion::source(request));
+        let all = self.lock();
+        let own: Vec<&Calibration> = all.iter().filter(|one| one.method == method.name()).collect();
+        let first = own.first().ok_or(Missing::Method)?;
+        let of_source = |one: &&Calibration| one.mix.is_none_or(|mix| mix.source == source);
+        let of_list: Vec<&Calibration> = own.iter().copied().filter(of_source).collect();
+        if of_list.is_empty() {
+            return Err(Missing::Source(first.mix));
+        }
+        let (model, embedding) = if method.beside().is_some() { (beside, None) } else { (None, beside) };
+        // Without an embedding model one that was measured beside it says nothing.
+        let fitting: Vec<&Calibration> =
+            of_list.into_iter().filter(|one| one.embedding.is_none() || embedding.is_some()).collect();
+        if fitting.is_empty() {
+            return Err(Missing::Embedding { asked: false });
+        }
+        let current: Vec<&Calibration> = fitting.into_iter().filter(|one| one.holds_with(MIXTURE_VERSION)).collect();
+        if current.is_empty() {
+            return Err(Missing::Mixture);
+        }
+        let of = |embedding: Option<&str>| {
+            let of_models =
+                |one: &&&Calibration| one.embedding.as_deref() == embedding && one.model.as_deref() == model;
+            current.iter().find(of_models).map(|one| (*one).clone())
+        };
+        match (of(None), embedding.and_then(|sha256| of(Some(sha256)))) {
+            (None, None) if method.beside().is_some() => Err(Missing::Model),
+            (None, None) => Err(Missing::Embedding { asked: true }),
+            found => Ok(found),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
+        // A panic cannot leave the list half-changed, so a poisoned lock is still good.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusing::{FusionMode, FusionOptions};
+    use crate::fusion::calibration::Source;
+    use crate::fusion::platt::Platt;
+    use crate::methods;
+    use crate::rerank::{MoiOptions, Outcome, Passage};
+
+    fn calibration(method: &str, source: Option<Source>) -> Calibration {
+        Calibration {
+            method: method.into(),
+            mix: source.map(|source| Mix { source, weight: 0.7, embedding: None }),
+            embedding: None,
+            model: None,
+            mixture: Some(MIXTURE_VERSION.into()),
+            score: Platt { intercept: -1.0, slope: 2.0 },
+            lists: 10,
+            passages: 100,
+            outranks_per_nat: None,
+            calibration_error: None,
+        }
+    }
+
+    #[test]
+    fn a_calibration_applies_to_its_method_source_and_mix_alone() {
+        let calibrations = Calibrations::default();
+        let cascade = calibration("cascade", Some(Source::Retriever));
+        let alone = calibration("query-generation", None);
+        assert!(calibrations.replace(vec![cascade.clone(), alone.clone()]));
+        assert!(!calibrations.replace(vec![cascade.clone(), alone.clone()]));
+        let passage = Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() };
+        let request = RerankRequest { passages: vec![passage], ..RerankRequest::default() };
+        let alone_of = |request: &RerankRequest| calibrations.of(request, None).alone;
+        assert_eq!(alone_of(&request), Some(cascade.clone()));
+        let own = FusionOptions { weight: Some(0.5), ..FusionOptions::default() };
+        assert_eq!(alone_of(&RerankRequest { fusion: own, ..request.clone() }), None);
+        let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
+        assert_eq!(alone_of(&RerankRequest { fusion: off, ..request.clone() }), None);
+        let mut unscored = request.clone();
+        unscored.passages[0].retriever_score = None;
+        assert_eq!(alone_of(&unscored), None, "BM25 in place of the retriever's scores");
+        let method = methods::find("query-generation");
+        assert_eq!(alone_of(&RerankRequest { method, ..unscored.clone() }), Some(alone.clone()));
+        // It mixes nothing in by itself.
+        let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
+        assert_eq!(alone_of(&RerankRequest { method, fusion: off, ..unscored }), Some(alone.clone()));
+        let method = methods::find("moi");
+        assert_eq!(alone_of(&RerankRequest { method, ..request.clone() }), None);
+        // Beside an embedding model, that of this model's file; the other one is for the case that it fails.
+        let mix = |embedding| Some(Mix { source: Source::Retriever, weight: 0.2, embedding });
+        let beside = Calibration { embedding: Some("ab".into()), mix: mix(Some(0.9)), ..cascade.clone() };
+        assert!(!beside.replaces(&cascade));
+        calibrations.replace(vec![cascade.clone(), beside.clone(), alone]);
+        let both = calibrations.of(&request, Some("ab"));
+        let shares = Shares { weight: 0.2, embedding: 0.9 };
+        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(shares) });
+        let former = Applicable { beside_embedding: Some(Calibration { mix: mix(None), ..beside.clone() }), ..both };
+        let built_in = beside_embedding(Source::Retriever).embedding;
+        assert_eq!(former.learnt().beside_embedding, Some(Shares { embedding: built_in, ..shares }));
+        let both = calibrations.of(&request, Some("ab"));
+        let found = |alone, beside_embedding| Applicable { alone, beside_embedding, why_none: None };
+        assert_eq!(both, found(Some(cascade.clone()), Some(beside)));
+        assert_eq!(calibrations.of(&request, Some("cd")), found(Some(cascade), None));
+    }
+
+    #[test]
+    fn a_calibration_of_a_cross_encoder_belongs_to_its_file() {
+        let calibrations = Calibrations::default();
+        let request = RerankRequest { method: methods::find("cross-encoder"), ..RerankRequest::default() };
+        assert_eq!(calibrations.of(&request, Some("ab")), Applicable::default());
+        let own = Calibration { model: Some("ab".into()), ..calibration("cross-encoder", None) };
+        let other = Calibration { model: Some("cd".into()), ..own.clone() };
+        assert!(!own.replaces(&other));
+        calibrations.replace(vec![other.clone(), own.clone()]);
+        assert_eq!(calibrations.of(&request, Some("ab")).alone, Some(own));
+        calibrations.replace(vec![other]);
+        let found = calibrations.of(&request, Some("ab"));
+        assert_eq!((found.is_empty(), found.passed_over(&request).as_deref()), (true, Some(OTHER_MODEL)));
+        let why = calibrations.why_none(&request, Some("ab"));
+        assert!(why.starts_with("cross-encoder is calibrated for another model"), "{why}");
+    }
+
+    /// It was applied after an upgrade, to a mixture with other shares.
+    #[test]
+    fn a_calibration_of_another_mixture_is_not_applied_and_said() {
+        let of = |mixture: Option<&str>, source| Calibration {
+            mixture: mixture.map(str::to_owned),
+            ..calibration(if source == Some(Source::Retriever) { "cascade" } else { "query-generation" }, source)
+        };
+        let calibrations = Calibrations::default();
+        let (former, unnamed) = (of(Some("another"), Some(Source::Retriever)), of(None, Some(Source::Retriever)));
+        let request = RerankRequest {
+            passages: vec![Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() }],
+            ..RerankRequest::default()
+        };
+        for outdated in [former, unnamed] {
+            calibrations.replace(vec![outdated]);
+            let found = calibrations.of(&request, None);
+            assert!(found.is_empty() && found.learnt() == Learnt::default());
+            assert_eq!(found.passed_over(&request).as_deref(), Some(OUTDATED));
+            let why = calibrations.why_none(&request, None);
+            assert!(why.starts_with("cascade was calibrated with another version"), "{why}");
+            // A list of another kind is told that there is none for it, as before.
+            let mut unscored = request.clone();
+            unscored.passages[0].retriever_score = None;
+            assert_eq!(calibrations.of(&unscored, None).passed_over(&unscored), None);
+            let why = calibrations.why_none(&unscored, None);
+            assert!(why.contains("calibrated for lists with retriever"), "{why}");
+        }
+        // What nothing is mixed into has no shares.
+        calibrations.replace(vec![of(None, None)]);
+        let alone = RerankRequest { method: methods::find("query-generation"), ..request };
+        assert!(calibrations.of(&alone, None).alone.is_some());
+    }
+
+    #[test]
+    fn a_calibration_is_of_one_quantity() {
+        let scored = |score| Passage { text: "x".into(), retriever_score: score, ..Passage::default() };
+        let request = |method: &str, passages: usize| RerankRequest {
+            passages: vec![scored(Some(1.0)); passages],
+            method: methods::find(method),
+            ..RerankRequest::default()
+        };
+        for method in ["cascade", "moi", "first", "retriever"] {
+            assert_eq!(inapplicable(&request(method, 20)), None, "{method}");
+        }
+        let mut budget = request("moi", 3);
+        budget.moi = MoiOptions { token_budget: Some(9), fit_budget: true, seed: 4, ..MoiOptions::default() };
+        assert_eq!(inapplicable(&budget), None);
+        let mut joint = request("moi", 3);
+        joint.moi.outcome = Outcome::Joint;
+        assert!(inapplicable(&joint).unwrap().contains("moi is calibrated with its default options"));
+        // Utilities of one window are nats, those of several are ranks.
+        assert!(inapplicable(&request("first", 21)).unwrap().contains("first gives ranks"));
+        let mut unscored = request("retriever", 3);
+        unscored.passages[1] = scored(None);
+        assert!(inapplicable(&unscored).unwrap().contains("retriever needs a retriever_score"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Sizes of requests by hand, what teaches what, and bounds.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::methods;
+use crate::methods::moi::Scheme;
+use crate::opening::Opening;
+use crate::rerank::Inline;
+
+fn request(passages: usize, bytes: usize) -> RerankRequest {
+    let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
+    RerankRequest { query: "who?".into(), passages: vec![passage; passages], ..RerankRequest::default() }
+}
+
+#[test]
+fn an_estimate_follows_what_requests_took() {
+    let estimates = Estimates::default();
+    let size = Size::of_rerank(&request(4, 400), 1_000_000);
+    assert_eq!((size.bytes, size.kind), (4 * 400 + 4 * 132, Kind::Reads));
+    assert_eq!(estimates.tokens(&size), 532, "a quarter of the bytes");
+    for _ in 0..50 {
+        estimates.learn(&size, 1_064);
+    }
+    assert_eq!(estimates.tokens(&size), 1_064);
+    let longer = estimates.tokens(&Size::of_rerank(&request(4, 800), 1_000_000));
+    assert_eq!(longer, 1_864, "half of its bytes");
+    // Another size class of the method takes the ratio of the nearest one until it has its own.
+    let list = Size::of_rerank(&request(40, 400), 1_000_000);
+    assert_eq!(estimates.tokens(&list), 10_640);
+    estimates.learn(&list, 42_560);
+    assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
+    let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
+    assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    let draws =
+        |method| Size::of_rerank(&RerankRequest { method: methods::find(method), ..request(4, 400) }, 1_000_000).kind;
+    assert_eq!((draws("pairwise"), draws("listwise"), draws("leave-one-out")), (Kind::Reads, Kind::Draws, Kind::Draws));
+}
+
+/// The estimate of a method that does not read them was multiplied by them.
+#[test]
+fn orders_count_for_moi_alone() {
+    let of = |method: &str, orders: Option<usize>| {
+        let mut request = request(4, 400);
+        request.method = methods::find(method);
+        request.moi.orders = orders;
+        let size = Size::of_ranking(&request, usize::MAX);
+        (size.bytes, size.class)
+    };
+    assert_eq!(of("query-generation", Some(1_000)), of("query-generation", None));
+    assert!(of("moi", Some(1_000)).0 > 100 * of("moi", None).0);
+}
+
+/// Of 64 contexts none was counted, and samples that are not drawn were.
+#[test]
+fn an_evaluation_counts_its_contexts_and_what_it_draws() {
+    let passages = request(4, 400).passages;
+    let rankings = vec![vec![0, 1], vec![1, 0], vec![0, 1], vec![2]];
+    let plain = EvaluateRequest { question: "who?".into(), passages, rankings, ..EvaluateRequest::default() };
+    let size = |request: &EvaluateRequest| Size::of_evaluation(request, 1_000_000);
+    assert_eq!(size(&plain).bytes, 4 * (400 + 132));
+    let whole = EvaluateRequest { end_to_end: true, ..plain.clone() };
+    assert_eq!(size(&whole).bytes - size(&plain).bytes, 2 * (800 + 132) + 400 + 132, "equal contexts are one");
+    let annotators = vec![Annotator::SeperSoft];
+    let sampling = SampleOptions { samples: Some(2), max_tokens: Some(3), ..SampleOptions::default() };
+    let drawn = EvaluateRequest { annotators, sampling, ..plain.clone() };
+    assert_eq!(size(&drawn).bytes - size(&plain).bytes, 4 * 2 * 3 * BYTES_PER_TOKEN);
+    assert_ne!(size(&drawn).class, size(&plain).class, "they teach others of their kind only");
+}
+
+/// A bound of the request was not counted: passages of samples were whole, and evaluations had no budget.
+#[test]
+fn bounds_of_a_request_bound_its_estimate() {
+    let passages = request(2, 100_000).passages;
+    let contexts = vec![vec![0], vec![1]];
+    let sampling =
+        BeliefRequest { passages: passages.clone(), contexts, passage_tokens: Some(64), ..Default::default() };
+    let drawn = 2 * (FRAME + grown(&sampling.options));
+    assert_eq!(Size::of_samples(&sampling, usize::MAX).bytes, drawn + 2 * 64 * BYTES_PER_TOKEN);
+    let evaluation = EvaluateRequest { passages, token_budget: Some(77), ..EvaluateRequest::default() };
+    assert_eq!(Estimates::default().tokens(&Size::of_evaluation(&evaluation, usize::MAX)), 77);
+}
+
+/// What is returned is read once more, or twice.
+#[test]
+fn a_compression_counts_what_is_returned() {
+    let plain = Size::of_rerank(&request(4, 400), 1_000_000);
+    let with = |method, top_n| {
+        let compression = Some(Compression::by(method));
+        Size::of_rerank(&RerankRequest { top_n, compression, ..request(4, 400) }, 1_000_000)
+    };
+    assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
+    assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
+    assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
+    let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(Method::LongLlmLingua) });
+    let whole = Size::of_rerank(&RerankRequest { compression, ..request(4, 400) }, 1_000_000);
+    assert_eq!(whole, plain, "a ratio of 1 reads nothing");
+}
+
+#[test]
+fn a_callers_opening_counts_once() {
+    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
+    let own = RerankRequest { opening, ..request(4, 400) };
+    let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
+    assert_eq!(own.bytes, built_in.bytes + 1_000);
+    assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
+}
+
+#[test]
+fn requests_with_different_options_do_not_teach_each_other() {
+    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
+    let opened = RerankRequest { opening: opening.clone(), ..request(4, 400) };
+    let measured = RerankRequest { inline: Some(Inline::default()), ..request(4, 400) };
+    let mut ordered = request(4, 400);
+    ordered.moi.orders = Some(3);
+    let both = RerankRequest { opening, ..measured.clone() };
+    let (mut random, mut deep) = (request(4, 400), request(4, 400));
+    random.moi.scheme = Some(Scheme::Random);
+    deep.moi.depth = Some(4);
+    let sizes =
+        [request(4, 400), opened, measured, ordered, both, random, deep].map(|one| Size::of_rerank(&one, 1_000_000));
+    let classes: std::collections::BTreeSet<Class> = sizes.iter().map(|size| size.class).collect();
+    assert_eq!(classes.len(), sizes.len());
+    let estimates = Estimates::default();
+    let before = estimates.tokens(&sizes[2]);
+    estimates.learn(&sizes[1], 80_000);
+    assert_eq!(estimates.tokens(&sizes[2]), before, "an opening says nothing about inline utility");
+    assert!(estimates.tokens(&sizes[1]) > 40_000);
+}
+
+#[test]
+fn the_answers_that_a_method_draws_count() {
+    let method = |name| RerankRequest { method: methods::find(name), ..request(4, 400) };
+    let (drawing, scoring) = (method("semantic-utility"), method("query-generation"));
+    let bytes = |request: &RerankRequest| Size::of_rerank(request, usize::MAX).bytes;
+    // Ten answers of 64 tokens in six contexts: none, all, and four passages alone.
+    assert_eq!(bytes(&drawing) - bytes(&scoring), 10 * 6 * 64 * BYTES_PER_TOKEN);
+}
+
+#[test]
+fn an_estimate_is_bounded_whatever_the_shape() {
+    let estimates = Estimates::default();
+    let hostile = request(20, 100_000);
+    assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
+    let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
+    assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
+    cut.moi.token_budget = Some(77);
+    assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
+    cut.moi.orders = Some(usize::MAX);
+    cut.moi.token_budget = None;
+    assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
+    assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
+}
+
+proptest! {
+    /// One request in a hundred that takes nothing, or all it may, moves the estimate of the others by a bounded amount.
+    #[test]
+    fn a_strange_request_teaches_little(strange in any::<usize>()) {
+        let estimates = Estimates::default();
+        let size = Size::of_rerank(&request(4, 400), usize::MAX);
+        for _ in 0..50 {
+            estimates.learn(&size, 532);
+        }
+        estimates.learn(&size, strange);
+        let tokens = estimates.tokens(&size);
+        prop_assert!((460..=27_300).contains(&tokens), "{tokens}");
+        for _ in 0..40 {
+            estimates.learn(&size, 532);
+        }
+        prop_assert!((530..=665).contains(&estimates.tokens(&size)));
+    }
+}

@@ -1,0 +1,358 @@
+//! Fusion of a method's utilities with the retriever's scores, for a request.
+//!
+//! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
+//! [`crate::fusion`].
+
+mod signals;
+
+use std::sync::Arc;
+
+use super::EngineError;
+use super::methods::MethodRef;
+use super::rerank::{Passage, RerankRequest};
+use crate::fusion::bm25::{self, Background};
+pub use crate::fusion::calibration::Source;
+use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use numeric::{descending, real};
+use rag_metrics::quoted;
+pub use signals::Signals;
+
+/// Version of the built-in weights and scales of this mixture. A calibration that was learnt with another one does not hold, so a
+/// change of any of them needs another version, here and in [`super::prompt::RANKING_VERSION`].
+pub const MIXTURE_VERSION: &str = "mixture-1";
+
+/// The model's share where neither the request nor a calibration says otherwise.
+pub const WEIGHT: f64 = 0.6;
+
+/// Shares of a mixture with cosines, each in [0, 1].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    /// The model's.
+    pub weight: f64,
+    /// That of the cosines in the other side.
+    pub embedding: f64,
+}
+
+/// The built-in shares beside an embedding model. BM25 inside a list says less than a retriever.
+pub const fn beside_embedding(source: Source) -> Shares {
+    match source {
+        Source::Retriever => Shares { weight: 0.35, embedding: 0.6 },
+        Source::Bm25 => Shares { weight: 0.4, embedding: 0.7 },
+    }
+}
+
+/// Usual standard deviations within a list (docs/ranking.md, "Short lists").
+mod typical {
+    /// Of utilities, in nats a token of the query.
+    pub const UTILITY: f64 = 0.55;
+    /// Of cosines.
+    pub const COSINE: f64 = 0.165;
+    /// Of cosine and retriever's score together, both standardised.
+    pub const OTHER_SIDE: f64 = 0.94;
+    /// Of a retriever's scores, as a share of the largest: their scale is not known.
+    pub const RETRIEVER: f64 = 0.3;
+}
+
+/// Standard deviations of the utilities that the usual range of fused values is worth at least. It counts where the best passage
+/// hardly helps (docs/ranking.md, "Where the best passage hardly helps").
+const LEAST_RANGE: f64 = 2.0;
+
+/// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than
+/// rounding, so that the other side tells them apart.
+const ALIKE: f64 = 1e-8;
+
+/// Most words with a document frequency. Only those of the query matter.
+const MOST_FREQUENCIES: usize = 10_000;
+
+/// Whether utilities are fused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FusionMode {
+    /// As the method does: `cascade` fuses, the others do not.
+    #[default]
+    ByMethod,
+    /// The model alone.
+    Off,
+    /// With the retriever's scores, or BM25 where they are missing.
+    On,
+    /// With BM25 even where the retriever's scores are there.
+    Bm25,
+}
+
+/// Options of a fusion. `None` selects the default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FusionOptions {
+    /// Whether, and with what.
+    pub mode: FusionMode,
+    /// The model's share, in [0, 1].
+    pub weight: Option<f64>,
+    /// The cosines' share of the other side, in [0, 1], where an embedding model takes part.
+    pub embedding: Option<f64>,
+    /// How both sides are scaled.
+    pub scaling: Option<Scaling>,
+    /// Document frequencies of the collection, for BM25.
+    pub background: Option<Arc<Background>>,
+    /// The shares that calibrations found. The engine sets them where the request sets nothing else.
+    pub learnt: Learnt,
+}
+
+/// The shares that calibrations found.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Learnt {
+    /// The model's, where the other side is the retriever's, or that of BM25.
+    pub alone: Option<f64>,
+    /// Where the cosines of an embedding model are a part of it.
+    pub beside_embedding: Option<Shares>,
+}
+
+impl FusionOptions {
+    /// Whether the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
+    /// [`FusionMode::Off`].
+    pub(super) fn is_left_to(&self, method: MethodRef) -> bool {
+        let by_method = self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.signal().is_none();
+        by_method && self.embedding.is_none() && !self.sets_sides()
+    }
+
+    /// Whether the request says how the model and the other side are mixed, whatever that side consists of.
+    pub(super) fn sets_sides(&self) -> bool {
+        self.weight.is_some() || self.scaling.is_some() || self.background.is_some()
+    }
+
+    /// The model's share where no embedding model has a part in the other side.
+    fn weight_alone(&self) -> f64 {
+        self.weight.or(self.learnt.alone).unwrap_or(WEIGHT)
+    }
+
+    /// The shares where one has.
+    fn shares(&self, source: Source) -> Shares {
+        let shares = self.learnt.beside_embedding.unwrap_or(beside_embedding(source));
+        Shares { weight: self.weight.unwrap_or(shares.weight), embedding: self.embedding.unwrap_or(shares.embedding) }
+    }
+
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        if let Some(background) = &self.background {
+            let (field, documents) = ("fusion.background.frequencies", background.documents);
+            if background.frequencies.len() > MOST_FREQUENCIES {
+                let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
+                return Err(EngineError::invalid(field, problem));
+            }
+            // Of no documents every word says the same.
+            if documents == 0 {
+                return Err(EngineError::invalid("fusion.background.documents", "must be above 0"));
+            }
+            let most = background.frequencies.iter().max_by_key(|(word, holding)| (**holding, *word));
+            if let Some((word, holding)) = most.filter(|(_, holding)| **holding > documents) {
+                let problem = format!("is {holding}, but the collection has {documents} documents");
+                return Err(EngineError::invalid(format!("{field}[{}]", quoted(word)), problem));
+            }
+        }
+        for (field, share) in [("fusion.weight", self.weight), ("fusion.embedding_weight", self.embedding)] {
+            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                return Err(EngineError::invalid(field, "must lie between 0 and 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was mixed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FusionReport {
+    /// The other side.
+    pub source: Source,
+    /// How both sides were scaled.
+    pub scaling: Scaling,
+    /// The model's share.
+    pub weight: f64,
+    /// The embedding model's share of the other side; `None` where it has no part in it.
+    pub embedding: Option<f64>,
+}
+
+/// The retriever's side of a request, ready to be mixed.
+#[derive(Debug, Clone)]
+pub struct Fusion {
+    /// The retriever's score of each passage.
+    pub scores: Vec<f64>,
+    /// What is mixed.
+    pub report: FusionReport,
+    /// What the caller should know.
+    pub warning: Option<String>,
+    /// Whether the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
+    pub has_floor: bool,
+    /// How many passages, the first by `scores`, may be compared by them: those with a cosine where an embedding model took part.
+    pub comparable: usize,
+    /// What the embedding model and the retriever add to each of `scores`, where the former took part.
+    parts: Option<(Vec<f64>, Vec<f64>)>,
+}
+
+impl Fusion {
+    /// Which other side a request has, and the number of passages that have no score. BM25 takes the place of scores that more
+    /// than half of the passages lack: they would say too little about the rest.
+    pub(super) fn source(request: &RerankRequest) -> (Source, usize) {
+        let missing = request.passages.iter().filter(|passage| passage.retriever_score.is_none()).count();
+        let lexical = request.fusion.mode == FusionMode::Bm25 || 2 * missing > request.passages.len();
+        (if lexical { Source::Bm25 } else { Source::Retriever }, missing)
+    }
+
+    /// The retriever's side of a request.
+    #[must_use]
+    pub fn of(request: &RerankRequest) -> Self {
+        let options = &request.fusion;
+        let weight = options.weight_alone();
+        let scaling = options.scaling.unwrap_or_default();
+        let report = |source| FusionReport { source, scaling, weight, embedding: None };
+        let comparable = request.passages.len();
+        let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
+        let (source, missing) = Self::source(request);
+        if source == Source::Bm25 {
+            let texts: Vec<String> = request.passages.iter().map(Passage::whole_text).collect();
+            let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
+            let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
+                .then(|| "some passages have no retriever_score: BM25 inside the list took its place".to_owned());
+            let report = report(Source::Bm25);
+            return Self { scores, report, warning, has_floor: true, comparable, parts: None };
+        }
+        let least = given.iter().copied().fold(f64::INFINITY, f64::min);
+        let scores = request.passages.iter().map(|passage| passage.retriever_score.unwrap_or(least)).collect();
+        let warning =
+            (missing > 0).then(|| "some passages have no retriever_score and count as the list's lowest".to_owned());
+        let report = report(Source::Retriever);
+        Self { scores, report, warning, has_floor: least >= 0.0, comparable, parts: None }
+    }
+
+    /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
+    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
+    /// are far below the usual ones count for little. The shares are those of `options`.
+    ///
+    /// Passages whose cosine is not a number were not read. They come after the others, in the order that they had, and take no
+    /// part in what is standardised. The cosine of an `unreadable` passage says nothing: such a passage counts as an average one, and
+    /// its place is that of the other signals.
+    #[must_use]
+    pub fn with_embedding(mut self, (cosines, unreadable): (&[f64], &[bool]), options: &FusionOptions) -> Self {
+        let (read, unread): (Vec<usize>, Vec<usize>) =
+            self.order().into_iter().partition(|&passage| cosines[passage].is_finite());
+        let is_unreadable = |passage: usize| unreadable.get(passage).copied().unwrap_or(false);
+        let legible: Vec<usize> = read.iter().copied().filter(|&passage| !is_unreadable(passage)).collect();
+        let largest = read.iter().fold(0.0_f64, |largest, &passage| largest.max(self.scores[passage].abs()));
+        let Shares { weight, embedding: share } = options.shares(self.report.source);
+        let part = |scores: &[f64], among: &[usize], usual: f64, share: f64| -> Vec<f64> {
+            standardised_among(scores, among, Some(usual)).into_iter().map(|score| share * score).collect()
+        };
+        let mut embedding = part(cosines, &legible, typical::COSINE, share);
+        read.iter().filter(|&&passage| is_unreadable(passage)).for_each(|&passage| embedding[passage] = 0.0);
+        let source = part(&self.scores, &read, typical::RETRIEVER * largest, 1.0 - share);
+        self.scores = embedding.iter().zip(&source).map(|(embedding, source)| embedding + source).collect();
+        let least = read.iter().map(|&passage| self.scores[passage]).fold(0.0, f64::min);
+        for (place, passage) in unread.into_iter().enumerate() {
+            self.scores[passage] = least - real(place + 1);
+        }
+        self.parts = Some((embedding, source));
+        self.comparable = read.len();
+        self.report.weight = weight;
+        self.report.embedding = Some(share);
+        // A mixture with cosines has none, even where all that is left of a list lies above its mean.
+        self.has_floor = false;
+        self
+    }
+
+    /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
+    /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
+    /// it: values are in its unit, not in that of the list. `f_0` has the value 0. It is 0 where both sides have a floor.
+    /// Standardised, it is that of a utility of 0 and an average score of the other side. A list with its best passage near
+    /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
+    /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
+    /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
+    ///
+    /// Where `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
+    /// at least two of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
+    /// below it, and the others are that much below it, also those at `f_0`. No value is above `max` where that is below 0, and
+    /// with floors only the retriever tells passages apart there. Without a zero the height of utilities says nothing.
+    ///
+    /// Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
+    #[must_use]
+    pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
+        let FusionReport { weight, embedding, .. } = self.report;
+        let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
+        let beside_embedding = embedding.is_some();
+        let retriever = Side { scores: &self.scores, floor: self.has_floor.then_some(0.0) };
+        let scaling = self.scaling(has_zero);
+        let usual = beside_embedding.then_some(typical::UTILITY * unit);
+        let fused = if beside_embedding && scaling == Scaling::Standard {
+            let other = standardised(&self.scores, Some(typical::OTHER_SIDE));
+            mixed(weight, &standardised(utilities, usual), &other)
+        } else {
+            fuse(scaling, weight, model, retriever)
+        };
+        let top = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (most, best) = (top(utilities), top(&fused));
+        let least = fused.iter().copied().fold(f64::INFINITY, f64::min);
+        let (zero, range) = match scaling {
+            Scaling::Floor => (0.0, best),
+            Scaling::Standard if has_zero => {
+                let (centre, spread) = centre_and_spread(utilities, usual);
+                // Of `f` for each nat of a utility.
+                // Utilities that are all alike are far from a zero that is not among them.
+                let slope = weight / spread.max(ALIKE * most.abs()).max(f64::MIN_POSITIVE);
+                let zero = 0.0 - slope * centre;
+                (zero, (best - zero).max((best - least) / 2.0).max(slope * most))
+            }
+            _ => (least, best - least),
+        };
+        let worth =
+            if has_zero { least_worth(utilities, most, unit, usual) / usual_range(scaling, fused.len()) } else { 0.0 };
+        if worth * range > most.max(0.0) {
+            let first = most.min((best - zero) * worth);
+            let values = fused.into_iter().map(|fused| first - (best - fused) * worth).collect();
+            return (values, FusionReport { scaling, ..self.report });
+        }
+        let value = |fused: f64| {
+            let share = if range > 0.0 { (fused - zero) / range } else { 1.0 };
+            if most > 0.0 { most * share } else { most + fused - best }
+        };
+        (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
+    }
+
+    /// The same mixture of other passages, whose scores of the other side these are.
+    #[must_use]
+    pub fn with_scores(&self, scores: Vec<f64>) -> Self {
+        let Self { report, has_floor, .. } = *self;
+        Self { comparable: scores.len(), scores, report, warning: None, has_floor, parts: None }
+    }
+
+    /// The scaling that is applied to utilities with a zero, or without.
+    fn scaling(&self, has_zero: bool) -> Scaling {
+        let side = |floor: bool| Side { scores: &[], floor: floor.then_some(0.0) };
+        applied(self.report.scaling, side(has_zero), side(self.has_floor))
+    }
+
+    /// Passages by descending score of the retriever; ties keep the given order.
+    #[must_use]
+    pub fn order(&self) -> Vec<usize> {
+        descending(&self.scores)
+    }
+}
+
+/// What the usual range of fused values is worth at least, in the unit of the utilities. Utilities far below the best count as if they
+/// were nearer: a passage that does great harm says nothing of how far the others lie apart.
+fn least_worth(utilities: &[f64], most: f64, unit: f64, usual: Option<f64>) -> f64 {
+    let least = most - 2.0 * most.max(typical::UTILITY * unit);
+    let near: Vec<f64> = utilities.iter().map(|utility| utility.max(least)).collect();
+    LEAST_RANGE * centre_and_spread(&near, usual).1
+}
+
+/// How far the fused values of a list of `n` usually lie apart.
+fn usual_range(scaling: Scaling, n: usize) -> f64 {
+    match scaling {
+        Scaling::Floor | Scaling::MinMax => 1.0,
+        Scaling::Standard => 4.0,
+        // From the first rank to one behind the last: that of one passage is not 0.
+        Scaling::ReciprocalRank => 1.0 / 61.0 - 1.0 / (61.0 + real(n)),
+    }
+}
+
+/// `share` of one side and the rest of the other.
+fn mixed(share: f64, one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| share * one + (1.0 - share) * other).collect()
+}
+
+#[cfg(test)]
+mod tests;

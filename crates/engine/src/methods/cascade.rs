@@ -1,0 +1,401 @@
+//! The default: free scores choose what is read, each passage is read once, and the first places are settled together.
+//!
+//! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
+//!    inside the list; of the first passages where a latency budget does not suffice for all.
+//! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
+//!    ([`read_at_most`]), none without a cosine beside others that have one.
+//! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
+//!    retriever's scores (`fusing`).
+//! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
+//!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
+//!
+//! A passage that was not read comes after those that were, in the order of the scores that chose them. Where a latency budget does
+//! not suffice to read one, that is the order of all.
+
+mod placing;
+
+use std::sync::Arc;
+
+pub use self::placing::placed;
+use super::moi::{Moi, MoiOptions, Scheme};
+use super::query_prompt::{QueryPrompt, overhead_with};
+use super::scored::complete;
+use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
+use crate::EngineError;
+use crate::fusing::{Fusion, FusionMode, FusionReport, Signals};
+use crate::fusion::settled;
+use crate::models::Role;
+use crate::prompt::Language;
+use crate::rerank::{Passage, RerankRequest};
+use numeric::{descending, real};
+use prefix_scheduler::call::Call;
+
+/// Passages of the third stage. Three orders of three passages hold nine passage blocks, and show more of the position bias than
+/// two places can.
+const TOGETHER: usize = 3;
+
+/// Every list up to this length is read whole. Reading 13 of twenty cost .03 of nDCG@10 on NQ (docs/ranking.md).
+const WHOLE: usize = 20;
+
+/// Passages that the generator reads of a list of `n`: 28 of 100, with the third stage a third of what reading all takes.
+fn read_at_most(n: usize) -> usize {
+    n.min(WHOLE + n.saturating_sub(WHOLE) / 10)
+}
+
+/// Utility in nats.
+pub(super) struct Cascade;
+
+impl Method for Cascade {
+    fn name(&self) -> &'static str {
+        "cascade"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the retriever's scores, an embedding model's cosines and log P(query | passage) fused; near ties by MOI (the default)"
+    }
+
+    fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
+        if request.moi.asks_for_moi() {
+            let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
+            return Err(EngineError::invalid("moi", problem));
+        }
+        Ok(())
+    }
+
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
+    fn outranks_by_value(&self) -> bool {
+        true
+    }
+
+    fn signal(&self) -> Option<Role> {
+        Some(Role::Embedding)
+    }
+
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        // Each is read alone. Where three of them do not fit one prompt, the third stage is left out.
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
+    }
+
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
+        let prompt = QueryPrompt::of(&task)?;
+        let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
+        let signal = task.signal.filter(|_| fusion.is_some());
+        let (free, read, utilities) = (Vec::new(), Vec::new(), Vec::new());
+        let (none, together, done) = (0.0, None, None);
+        let mut running = Running { task, prompt, fusion, signal, free, read, utilities, none, together, done };
+        running.choose();
+        Ok(Box::new(running))
+    }
+}
+
+/// Some passages, and a method at work on them.
+type Together = (Vec<usize>, Box<dyn Ranking>);
+
+struct Running {
+    task: Arc<Task>,
+    prompt: QueryPrompt,
+    fusion: Option<Fusion>,
+    /// The model whose scores are still to be mixed into the other side of the fusion.
+    signal: Option<Role>,
+    /// All passages by what is known without the generator, best first.
+    free: Vec<usize>,
+    /// The passages of stage 2.
+    read: Vec<usize>,
+    /// Utility of each passage that was read; not a number for the others. Empty before stage 2.
+    utilities: Vec<f64>,
+    /// log P(query | no passage), once stage 2 is scored.
+    none: f64,
+    /// The passages of stage 3 and the method at work on them.
+    together: Option<Together>,
+    /// The outcome of stage 3.
+    done: Option<Scored>,
+}
+
+impl Running {
+    /// Which passages are read, by what is known without the generator.
+    fn choose(&mut self) {
+        let given = || (0..self.task.passages.len()).collect();
+        self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
+        let comparable = self.fusion.as_ref().map_or(usize::MAX, |fusion| fusion.comparable);
+        self.read = self.free[..read_at_most(self.free.len()).min(comparable)].to_vec();
+    }
+
+    /// The prompts of stage 2: every passage alone, and none.
+    fn alone(&self) -> Vec<Prompt> {
+        let prompt = |order: &[usize]| self.prompt.with(&self.task, order, false);
+        // The zero comes first, because every interim order needs it.
+        std::iter::once(prompt(&[])).chain(self.read.iter().map(|&passage| prompt(&[passage]))).collect()
+    }
+
+    /// What each passage that was scored gains over none; not a number for the others.
+    fn gained(&self, scores: &Scores) -> Vec<f64> {
+        let sum = |prompt: usize| scores.last(prompt).iter().sum::<f64>();
+        let mut utilities = vec![f64::NAN; self.task.passages.len()];
+        for (number, &passage) in self.read.iter().enumerate().filter(|(number, _)| scores.is_complete(number + 1)) {
+            utilities[passage] = sum(number + 1) - sum(0);
+        }
+        utilities
+    }
+
+    /// Reads fewer passages where the budget does not suffice for all: the most of the first by the scores that chose them. `None`
+    /// where the time does not suffice for one: a caller in a hurry wants the order that is known, not an error.
+    fn within(&mut self, budget: &Budget) -> Result<Option<Vec<Prompt>>, EngineError> {
+        let all = std::mem::take(&mut self.read);
+        // The cost grows with the passages. All are tried first, because they mostly fit.
+        let (mut most, mut too_many, mut tried) = (Vec::new(), all.len() + 1, all.len().max(1));
+        loop {
+            self.read = all.iter().take(tried).copied().collect();
+            let prompts = self.alone();
+            if budget.allows(&prompts) {
+                most = prompts;
+            } else if tried == 1 {
+                let needed = Budget::cost(&prompts).tokens;
+                if needed > budget.tokens && needed <= budget.counted {
+                    self.read.clear();
+                    return Ok(None);
+                }
+                return Err(EngineError::Budget { needed, allowed: budget.tokens });
+            } else {
+                too_many = tried;
+            }
+            // The first prompt is that of no passage.
+            let fitting = most.len().saturating_sub(1);
+            if too_many - fitting <= 1 {
+                self.read = all.into_iter().take(fitting).collect();
+                return Ok(Some(most));
+            }
+            tried = fitting.midpoint(too_many);
+        }
+    }
+
+    /// Refuses a budget that suffices for no passage, before another model reads any: which are read is not known yet, so the shortest is
+    /// tried.
+    fn check_least(&self, budget: &Budget) -> Result<(), EngineError> {
+        let shortest = (0..self.task.passages.len()).min_by_key(|&passage| self.task.passages[passage].len());
+        let orders = std::iter::once(Vec::new()).chain(shortest.map(|passage| vec![passage]));
+        let prompts: Vec<Prompt> = orders.map(|order| self.prompt.with(&self.task, &order, false)).collect();
+        let needed = Budget::cost(&prompts).tokens;
+        if needed > budget.counted {
+            return Err(EngineError::Budget { needed, allowed: budget.tokens });
+        }
+        Ok(())
+    }
+
+    /// The value of each passage that was read, in the order of `read`.
+    fn values(&self, utilities: &[f64]) -> (Vec<f64>, Option<FusionReport>) {
+        let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
+        let Some(fusion) = &self.fusion else { return (read, None) };
+        let scores = self.read.iter().map(|&passage| fusion.scores[passage]).collect();
+        let (values, report) = fusion.with_scores(scores).values(&read, true, self.unit());
+        (values, Some(report))
+    }
+
+    /// The value of each passage; not a number where it was not read.
+    fn all_values(&self, utilities: &[f64]) -> Vec<f64> {
+        let mut all = vec![f64::NAN; utilities.len()];
+        for (&passage, value) in self.read.iter().zip(self.values(utilities).0) {
+            all[passage] = value;
+        }
+        all
+    }
+
+    /// What each signal adds to the value of each passage; utilities that are not numbers are those of passages that were not read.
+    fn signals(&self, utilities: &[f64]) -> Vec<Signals> {
+        self.fusion.as_ref().map_or_else(Vec::new, |fusion| fusion.signals(utilities, true, self.unit()))
+    }
+
+    /// Utilities are sums over the tokens of the query.
+    fn unit(&self) -> f64 {
+        real(self.task.query.len().max(1))
+    }
+
+    /// Places of `read`, best first; ties keep the order of the scores that chose them.
+    fn places(&self, utilities: &[f64]) -> (Vec<f64>, Vec<usize>) {
+        let (values, _) = self.values(utilities);
+        let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
+        (values, order)
+    }
+
+    /// All passages in the order of what is known without the generator.
+    fn unread(&mut self) -> Scored {
+        let utilities = vec![0.0; self.free.len()];
+        self.fusion.iter_mut().for_each(|fusion| fusion.report.weight = 0.0);
+        let signals = self.signals(&vec![f64::NAN; self.free.len()]);
+        let fusion = self.fusion.take();
+        let warnings = fusion.iter().filter_map(|fusion| fusion.warning.clone()).chain([UNREAD.to_owned()]).collect();
+        let fusion = fusion.map(|fusion| fusion.values(&utilities, false, 1.0).1);
+        Scored {
+            fusion,
+            signals,
+            stages: vec![Stage::Retriever; utilities.len()],
+            ranking: std::mem::take(&mut self.free),
+            unit: self.unit(),
+            utilities,
+            warnings,
+            ..Scored::default()
+        }
+    }
+
+    /// MOI on the first places, unless they are settled.
+    fn begin_together(&self) -> Result<Option<Together>, EngineError> {
+        let (values, order) = self.places(&self.utilities);
+        let ranked: Vec<f64> = descending(&values).into_iter().map(|place| values[place]).collect();
+        let first = &ranked[..ranked.len().min(TOGETHER)];
+        let options = &self.task.request.moi;
+        if first.len() < 2 || settled::first_places(first, options.settle_probability.unwrap_or(settled::TIE)) {
+            return Ok(None);
+        }
+        let chosen = order[..first.len()].to_vec();
+        // Orders are drawn over sorted ids. A place in the ranking is the same whatever ids and order the caller chose.
+        let named = |(place, &passage): (usize, &usize)| Passage {
+            id: place.to_string(),
+            ..self.task.request.passages[passage].clone()
+        };
+        let request = RerankRequest {
+            passages: chosen.iter().enumerate().map(named).collect(),
+            moi: MoiOptions {
+                scheme: Some(Scheme::Prefix),
+                depth: Some(TOGETHER),
+                seed: options.seed,
+                ..MoiOptions::default()
+            },
+            query: self.task.request.query.clone(),
+            opening: self.task.request.opening.clone(),
+            ..RerankRequest::default()
+        };
+        let task = Task {
+            request,
+            language: self.task.language.clone(),
+            passages: chosen.iter().map(|&passage| Arc::clone(&self.task.passages[passage])).collect(),
+            query: self.task.query.clone(),
+            signal: None,
+        };
+        // Stage 2 scored each of them alone.
+        let alone = chosen.iter().map(|&passage| self.utilities[passage] + self.none).collect();
+        Ok(Some((chosen, Moi::begin_known(Arc::new(task), alone, self.none)?)))
+    }
+}
+
+/// The warning of a ranking for which no passage was read.
+const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
+                      generator, and utilities and scores say nothing";
+
+impl Ranking for Running {
+    fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
+        match self.signal {
+            Some(role) => {
+                self.check_least(budget)?;
+                Ok(Some(Needs::PassageScores(role)))
+            }
+            None => Ok(self.next(budget, call)?.map(Needs::Prompts)),
+        }
+    }
+
+    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        if self.utilities.is_empty() {
+            return self.within(budget);
+        }
+        if self.together.is_none() && self.done.is_none() {
+            self.together = self.begin_together()?;
+        }
+        let Some((_, inner)) = &mut self.together else { return Ok(None) };
+        if let Some(prompts) = inner.next(budget, call)? {
+            // What is left may not suffice: stage 2 is an answer, too.
+            if budget.allows(&prompts) {
+                return Ok(Some(prompts));
+            }
+            self.together = None;
+            return Ok(None);
+        }
+        self.done = Some(inner.finish(call)?);
+        Ok(None)
+    }
+
+    fn preferred(&self) -> &[usize] {
+        &self.free
+    }
+
+    /// The prompts of stage 3 begin with the passages that are first after stage 2.
+    fn shares(&self) -> usize {
+        self.together.as_ref().map_or_else(|| usize::from(self.read.len() > 1), |(_, inner)| inner.shares())
+    }
+
+    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
+        if self.signal.take().is_some() {
+            // None are there where the model failed.
+            if !scores.passages().is_empty() {
+                let options = &self.task.request.fusion;
+                let cosines = (scores.passages(), scores.unreadable());
+                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(cosines, options));
+                self.choose();
+            }
+            return Ok(());
+        }
+        if let Some((_, inner)) = &mut self.together {
+            return inner.absorb(scores, call);
+        }
+        (self.utilities, self.none) = (self.gained(scores), scores.last(0).iter().sum());
+        Ok(())
+    }
+
+    fn interim(&self, partial: &Scores, _: &Call) -> Option<Interim> {
+        if self.together.is_some() || !partial.is_complete(0) {
+            return None;
+        }
+        let utilities = self.gained(partial);
+        let observations = utilities.iter().filter(|utility| utility.is_finite()).count();
+        let (_, mut order) = self.places(&complete(&utilities));
+        order.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
+        Some(Interim { order, observations })
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        if self.utilities.is_empty() {
+            return Ok(self.unread());
+        }
+        let (alone, mut signals) = (self.all_values(&self.utilities), self.signals(&self.utilities));
+        let (mut unrefined, mut errors, mut fit) = (None, None, None);
+        let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
+        let mut stages = vec![Stage::Retriever; self.utilities.len()];
+        for &passage in &self.read {
+            stages[passage] = Stage::Alone;
+        }
+        if let (Some((chosen, _)), Some(mut scored)) = (self.together.take(), self.done.take()) {
+            let mut all = vec![f64::NAN; self.utilities.len()];
+            unrefined = Some(complete(&self.utilities));
+            for (place, &passage) in chosen.iter().enumerate() {
+                self.utilities[passage] = scored.utilities[place];
+                stages[passage] = Stage::Together;
+                if let Some(errors) = &scored.standard_errors {
+                    all[passage] = errors[place];
+                }
+            }
+            // As the values, those of the first places are of stage 3, and the others' of stage 2. None are there without fusion.
+            let refined = self.signals(&self.utilities);
+            chosen.iter().filter(|_| !refined.is_empty()).for_each(|&passage| signals[passage] = refined[passage]);
+            errors = scored.standard_errors.is_some().then_some(all);
+            fit = scored.fit.take();
+            warnings.append(&mut scored.warnings);
+        }
+        let (values, ranking) = placed(&stages, &alone, &self.all_values(&self.utilities), &self.free);
+        let utilities = complete(&self.utilities);
+        Ok(Scored {
+            utilities,
+            has_zero: true,
+            values: Some(values),
+            alone: unrefined,
+            fusion: self.values(&self.utilities).1,
+            signals,
+            stages,
+            standard_errors: errors,
+            ranking,
+            outranks_next: None,
+            fit,
+            unit: self.unit(),
+            warnings,
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! One prompt a passage, scored alone: what every pointwise method asks for.
+
+use std::sync::Arc;
+
+use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
+use crate::EngineError;
+use prefix_scheduler::call::Call;
+
+/// Where 0 of the utilities comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zero {
+    /// They have none.
+    None,
+    /// The method's own.
+    Own,
+    /// A last prompt, which holds no passage.
+    LastPrompt,
+    /// None: what the last prompt gives is subtracted, and means no more than any other number.
+    Shifted,
+}
+
+/// A ranking by one prompt a passage.
+pub(super) struct Pointwise<S> {
+    task: Arc<Task>,
+    prompts: Option<Vec<Prompt>>,
+    zero: Zero,
+    utilities: Vec<f64>,
+    unit: f64,
+    /// The utility of a passage from the scores of its prompt.
+    utility: S,
+}
+
+impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
+    /// Utilities as the prompts give them, without a zero.
+    pub fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        Self::with(Zero::None, task, prompts, unit, utility)
+    }
+
+    /// Utilities that `utility` itself gives their zero.
+    pub fn zeroed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        Self::with(Zero::Own, task, prompts, unit, utility)
+    }
+
+    /// Utilities minus that of `null`, a prompt without a passage. One number a query: the ranking is the same, and above 0 a
+    /// passage made the query likelier (pointwise mutual information).
+    pub fn against(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        prompts.push(null);
+        Self::with(Zero::LastPrompt, task, prompts, unit, utility)
+    }
+
+    /// As [`Self::against`], where `null` is no fair prompt without a passage.
+    pub fn shifted(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        prompts.push(null);
+        Self::with(Zero::Shifted, task, prompts, unit, utility)
+    }
+
+    fn with(zero: Zero, task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        Box::new(Self { task, prompts: Some(prompts), zero, utilities: Vec::new(), unit, utility })
+    }
+}
+
+impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
+    fn next(&mut self, _: &Budget, _: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        Ok(self.prompts.take())
+    }
+
+    fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
+        let passages = self.task.passages.len();
+        let subtracts = matches!(self.zero, Zero::LastPrompt | Zero::Shifted);
+        let none = if subtracts { (self.utility)(scores, passages) } else { 0.0 };
+        self.utilities = (0..passages).map(|passage| (self.utility)(scores, passage) - none).collect();
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        let utilities = std::mem::take(&mut self.utilities);
+        Ok(Scored {
+            has_zero: matches!(self.zero, Zero::Own | Zero::LastPrompt),
+            ..Scored::by_utility(utilities, self.unit)
+        })
+    }
+}

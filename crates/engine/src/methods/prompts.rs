@@ -1,0 +1,102 @@
+//! Prompts of a method, and what they may cost.
+
+use prefix_scheduler::plan::{Cost, Grow, NodeId, Plan, Segment};
+use prefix_scheduler::scheduler::generator::Kept;
+
+/// What the driver must know of a method's prompts before it cuts passages to fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptShape {
+    /// Passages in the longest prompt.
+    pub longest: usize,
+    /// Tokens of a prompt that are neither passage nor query.
+    pub overhead: usize,
+}
+
+/// A prompt to be scored or continued.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
+    pub segments: Vec<Segment>,
+    /// A continuation to draw after the last segment. Without it, at least one segment has scored tokens.
+    pub grow: Option<Grow>,
+}
+
+impl Prompt {
+    /// A prompt whose segments are scored.
+    #[must_use]
+    pub fn scored(segments: Vec<Segment>) -> Self {
+        Self { segments, grow: None }
+    }
+
+    /// A prompt that the generator continues.
+    #[must_use]
+    pub fn grown(segments: Vec<Segment>, grow: Grow) -> Self {
+        Self { segments, grow: Some(grow) }
+    }
+
+    /// Adds it to a plan. Returns the node of each segment, and of the continuation.
+    pub(crate) fn add_to(&self, plan: &mut Plan) -> (Vec<NodeId>, Option<NodeId>) {
+        let path = plan.add(&self.segments);
+        let grown = self.grow.as_ref().zip(path.last()).map(|(grow, last)| plan.sample(*last, grow.clone()));
+        (path, grown)
+    }
+}
+
+/// What is left to spend.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    /// Tokens that may still be evaluated.
+    pub tokens: usize,
+    /// The same without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
+    /// refuse what only the time forbids.
+    pub counted: usize,
+    /// Tokens of the longest prompt that the generator can hold.
+    pub context: usize,
+    /// States that are there, where time is the bound.
+    pub kept: Option<Kept>,
+}
+
+impl Budget {
+    /// The prompts as a plan.
+    pub(crate) fn plan(prompts: &[Prompt]) -> Plan {
+        let mut plan = Plan::new();
+        for prompt in prompts {
+            prompt.add_to(&mut plan);
+        }
+        plan
+    }
+
+    /// What prompts cost together.
+    #[must_use]
+    pub fn cost(prompts: &[Prompt]) -> Cost {
+        Self::plan(prompts).cost()
+    }
+
+    /// Tokens of these prompts that take no time: those of states that are restored, but for a tenth, which their copying and the
+    /// attention to them take (docs/warm.md).
+    pub(crate) fn spared(&self, plan: &Plan) -> usize {
+        let restored = self.kept.as_ref().map_or(0, |kept| kept.tokens(plan));
+        restored - restored / 10
+    }
+
+    /// Whether so many tokens may be planned, `spared` of which take no time.
+    #[must_use]
+    pub const fn suffices(&self, tokens: usize, spared: usize) -> bool {
+        tokens <= self.counted && tokens.saturating_sub(spared) <= self.tokens
+    }
+
+    /// Whether the tokens of these prompts may be evaluated.
+    #[must_use]
+    pub fn affords(&self, prompts: &[Prompt]) -> bool {
+        let plan = Self::plan(prompts);
+        self.suffices(plan.cost().tokens, self.spared(&plan))
+    }
+
+    /// Whether these prompts may be scored: their tokens may be evaluated, and the longest fits the context.
+    #[must_use]
+    pub fn allows(&self, prompts: &[Prompt]) -> bool {
+        let plan = Self::plan(prompts);
+        let cost = plan.cost();
+        cost.path_cells <= self.context && self.suffices(cost.tokens, self.spared(&plan))
+    }
+}

@@ -1,0 +1,134 @@
+//! The prompt that asks for the question which passages answer (question generation; Sachan et al., 2022).
+//!
+//! ```text
+//! [opening: chat frame, instruction, examples] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
+//! ```
+//!
+//! The cue is a segment of its own but for its last token, whose logits score the query's first: the state after it is the same
+//! for every query, so it can be kept. The caller's instruction and examples ([`Opening`]) take the place of the built-in
+//! instruction.
+
+use std::sync::Arc;
+
+use super::{Prompt, Task};
+use crate::EngineError;
+use crate::opening::Opening;
+use crate::prompt::Language;
+use prefix_scheduler::plan::{Segment, Token};
+
+const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
+const CUE: &str = "Question:";
+
+/// Tokens of the prompt with the built-in opening that are neither passage nor query.
+#[must_use]
+pub fn overhead(language: &Language) -> usize {
+    overhead_with(&Opening::default(), language)
+}
+
+/// The same with the caller's opening.
+pub(super) fn overhead_with(opening: &Opening, language: &Language) -> usize {
+    opening_tokens(opening, language) + cue(language).len()
+}
+
+/// Tokens of the first segment alone.
+pub(crate) fn opening_tokens(opening: &Opening, language: &Language) -> usize {
+    opening.segment(language, INSTRUCTION, CUE).tokens.len()
+}
+
+fn cue(language: &Language) -> Vec<Token> {
+    [language.closing(), &language.text(CUE)].concat()
+}
+
+/// The parts of the prompt for one query.
+#[derive(Debug, Clone)]
+pub struct QueryPrompt {
+    /// Chat frame, instruction and examples.
+    pub opening: Segment,
+    /// The cue, and the query's scored tokens.
+    pub query: Segment,
+}
+
+impl QueryPrompt {
+    /// The prompt for a tokenised query ([`Language::query`]), with the built-in opening.
+    #[must_use]
+    pub fn new(language: &Language, query: &[Token]) -> Self {
+        Self::with_opening(&Opening::default(), language, query)
+    }
+
+    fn with_opening(opening: &Opening, language: &Language, query: &[Token]) -> Self {
+        let cue = cue(language);
+        let tokens: Vec<Token> = cue.iter().chain(query).copied().collect();
+        Self { opening: opening.segment(language, INSTRUCTION, CUE), query: Segment::scored(tokens, cue.len()) }
+    }
+
+    pub(super) fn of(task: &Task) -> Result<Self, EngineError> {
+        Ok(Self::with_opening(&task.request.opening, task.language()?, &task.query))
+    }
+
+    /// The prompt with the passages of `order`. The query's own tokens are scored, the passages where `joint`.
+    pub(super) fn with(&self, task: &Task, order: &[usize], joint: bool) -> Prompt {
+        let passage = |&index: &usize| {
+            let tokens = Arc::clone(&task.passages[index]);
+            if joint { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
+        };
+        Prompt::scored(self.around(order.iter().map(passage)))
+    }
+
+    /// The segments of the prompt with these passages.
+    pub fn around(&self, passages: impl Iterator<Item = Segment>) -> Vec<Segment> {
+        std::iter::once(self.opening.clone()).chain(passages).chain(self.cue_and_query()).collect()
+    }
+
+    fn cue_and_query(&self) -> [Segment; 2] {
+        let tokens = &self.query.tokens;
+        let from = self.query.scored_from.unwrap_or(0);
+        let (cue, rest) = tokens.split_at(from.saturating_sub(1));
+        [Segment::context(cue), Segment::scored(rest, from - cue.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::Frame;
+    use prefix_scheduler::model::Tokenizer;
+    use prefix_scheduler::scripted::ByteTokenizer;
+
+    #[test]
+    fn only_the_query_is_scored() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let query = language.query("who?");
+        let task = Task {
+            request: crate::rerank::RerankRequest::default(),
+            language: Some(language),
+            passages: vec![vec![1, 2, 3].into()],
+            query,
+            signal: None,
+        };
+        let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
+        let scored: Vec<usize> =
+            prompt.segments.iter().map(|s| s.scored_from.map_or(0, |from| s.tokens.len() - from)).collect();
+        assert_eq!(scored, vec![0, 0, 0, " who?".len()]);
+        assert_eq!(ByteTokenizer::default().detokenize(&prompt.segments[3].tokens), ": who?", "the cue's last token");
+        let joint = QueryPrompt::of(&task).unwrap().with(&task, &[0], true);
+        assert_eq!(joint.segments[1].scored_from, Some(0));
+    }
+
+    #[test]
+    fn the_callers_opening_is_the_first_segment_and_counts_as_overhead() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let query = language.query("who?");
+        let opening = Opening { instruction: "Write a claim.".into(), ..Opening::default() };
+        let request = crate::rerank::RerankRequest { opening: opening.clone(), ..Default::default() };
+        let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query, signal: None };
+        let language = task.language().unwrap();
+        let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
+        let built_in = QueryPrompt::new(language, &task.query);
+        assert_eq!(prompt.segments.len(), 4);
+        assert_eq!(ByteTokenizer::default().detokenize(&prompt.segments[0].tokens), "Write a claim.\n\n");
+        let tokens = |segments: &[Segment]| segments.iter().map(|segment| segment.tokens.to_vec()).collect::<Vec<_>>();
+        assert_eq!(tokens(&prompt.segments[2..]), tokens(&built_in.cue_and_query()));
+        let shorter = built_in.opening.tokens.len() - prompt.segments[0].tokens.len();
+        assert_eq!(overhead_with(&opening, language) + shorter, overhead(language));
+    }
+}

@@ -1,0 +1,90 @@
+//! What a method found.
+
+use crate::fusing::{FusionReport, Signals};
+use crate::rerank::FitReport;
+use numeric::{descending, real};
+
+/// What decided the place of a passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
+    Retriever,
+    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
+    #[default]
+    Alone,
+    /// Prompts that hold it together with others.
+    Together,
+}
+
+/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
+pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
+    let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
+    utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
+}
+
+/// The outcome of a method.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Scored {
+    /// Utility of each passage; its unit is the method's.
+    pub utilities: Vec<f64>,
+    /// Whether a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
+    pub has_zero: bool,
+    /// What the score is made from where that is not the utility: the fused value of each passage, in the unit of the utilities.
+    pub values: Option<Vec<f64>>,
+    /// Utility of each passage before those of the first places were refined; `None` where none were.
+    pub alone: Option<Vec<f64>>,
+    /// What was mixed, if anything.
+    pub fusion: Option<FusionReport>,
+    /// What each signal of the mixture adds to a passage's value; empty where nothing was mixed.
+    pub signals: Vec<Signals>,
+    /// What decided each passage's place; empty for a method of one stage.
+    pub stages: Vec<Stage>,
+    /// Standard error of each, in the same unit.
+    pub standard_errors: Option<Vec<f64>>,
+    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
+    pub ranking: Vec<usize>,
+    /// For each place of the ranking but the last, the probability that its passage outranks the next one. `None` for a method that
+    /// [`outranks_by_value`]: it follows from the values then.
+    ///
+    /// [`outranks_by_value`]: super::Method::outranks_by_value
+    pub outranks_next: Option<Vec<f64>>,
+    /// The fit, for methods that have one.
+    pub fit: Option<FitReport>,
+    /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.
+    pub unit: f64,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+impl Scored {
+    /// Whether any passage was placed by a model, and not by what is known without one.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != Stage::Retriever)
+    }
+
+    /// A ranking by descending utility, without errors or a fit.
+    #[must_use]
+    pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
+        let ranking = descending(&utilities);
+        Self { utilities, ranking, unit, ..Self::default() }
+    }
+
+    /// A ranking alone: utilities are the number of passages minus the rank.
+    #[must_use]
+    pub fn by_rank(ranking: Vec<usize>) -> Self {
+        let mut utilities = vec![0.0; ranking.len()];
+        for (rank, &passage) in ranking.iter().enumerate() {
+            utilities[passage] = real(ranking.len() - rank);
+        }
+        // With a unit of 1 the scores of long lists would all be 1.
+        let unit = real(ranking.len().max(1));
+        Self { utilities, ranking, unit, ..Self::default() }
+    }
+
+    /// The same, with utilities whose zero is a prompt without passages.
+    #[must_use]
+    pub fn against_none(utilities: Vec<f64>, unit: f64) -> Self {
+        Self { has_zero: true, ..Self::by_utility(utilities, unit) }
+    }
+}

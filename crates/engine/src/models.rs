@@ -1,0 +1,382 @@
+//! Names and roles to what serves them.
+//!
+//! [`Models`] holds every model of the server, loaded or not. A generator's file is read on its worker's thread, so the handle
+//! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
+
+mod changes;
+mod frame;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+pub use changes::Changes;
+
+use super::calibrations::Calibrations;
+use super::position_bias::PositionBias;
+use super::prompt::Language;
+pub use super::role::Role;
+use super::{EngineError, no_judge, quoted};
+use crate::fusion::calibration::Calibration;
+use prefix_scheduler::model::{GeneratorInfo, Tokenizer};
+use prefix_scheduler::scheduler::Status;
+use prefix_scheduler::scheduler::entailment::Judge;
+use prefix_scheduler::scheduler::generator::Scheduler;
+use prefix_scheduler::scheduler::reranker::PassageScorer;
+
+/// Most bytes of a name in a request.
+const LONGEST_NAME: usize = 1024;
+
+/// What the worker's thread reads of a generator's file.
+pub struct FileRead {
+    /// Its vocabulary.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// What it is.
+    pub info: GeneratorInfo,
+    /// What is known of its position bias.
+    pub position_bias: PositionBias,
+    /// What labelled lists said of its ranking methods.
+    pub calibrations: Vec<Calibration>,
+}
+
+/// A generator whose file was read, with all that a use case needs.
+pub struct ServedGenerator {
+    /// The queue in front of it.
+    pub scheduler: Scheduler,
+    /// Its vocabulary and the frame of its prompts.
+    pub language: Language,
+    /// What it is.
+    pub info: GeneratorInfo,
+    /// What is known of its position bias.
+    pub position_bias: Arc<PositionBias>,
+    /// What labelled lists said of its ranking methods.
+    pub calibrations: Calibrations,
+}
+
+impl std::fmt::Debug for FileRead {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("FileRead").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ServedGenerator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ServedGenerator").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl ServedGenerator {
+    /// Puts the parts together; `info` says which frame the prompts take.
+    #[must_use]
+    pub fn new(
+        scheduler: Scheduler,
+        tokenizer: Arc<dyn Tokenizer>,
+        info: GeneratorInfo,
+        position_bias: PositionBias,
+    ) -> Self {
+        let language = Language::new(tokenizer, info.frame_in_use()).with_yes_no(info.yes_no);
+        Self {
+            scheduler,
+            language,
+            info,
+            position_bias: Arc::new(position_bias),
+            calibrations: Calibrations::default(),
+        }
+    }
+
+    /// The vocabulary.
+    #[must_use]
+    pub fn tokenizer(&self) -> &dyn Tokenizer {
+        self.language.tokenizer.as_ref()
+    }
+
+    /// Longest prompt in tokens: what the model was trained for and the cache can hold.
+    pub fn context(&self) -> Result<usize, EngineError> {
+        let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
+        Ok(capacity.cells.min(self.info.trained_context))
+    }
+}
+
+/// Where the worker's thread puts what it read of the generator's file. It never holds a handle to the worker: the
+/// thread would then keep itself alive.
+pub type Published = Arc<Mutex<Option<FileRead>>>;
+
+/// A generator by its configured name, loaded or not.
+#[derive(Clone)]
+pub struct GeneratorModel {
+    name: String,
+    role: Role,
+    scheduler: Scheduler,
+    published: Published,
+    served: Arc<OnceLock<Arc<ServedGenerator>>>,
+}
+
+impl GeneratorModel {
+    /// A generator that publishes itself when its file was read.
+    #[must_use]
+    pub fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
+        Self { name, role: Role::Generator, scheduler, published, served: Arc::default() }
+    }
+
+    /// The same as the scorer beside the generator.
+    #[must_use]
+    pub fn into_scorer(self) -> Self {
+        Self { role: Role::Scorer, ..self }
+    }
+
+    /// A generator that is there already.
+    #[must_use]
+    pub fn ready(served: ServedGenerator) -> Self {
+        let (name, scheduler) = (served.info.name.clone(), served.scheduler.clone());
+        let served = Arc::new(OnceLock::from(Arc::new(served)));
+        Self { name, role: Role::Generator, scheduler, published: Published::default(), served }
+    }
+
+    /// The generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] until its file was read.
+    pub fn get(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        if let Some(served) = self.served.get() {
+            return Ok(Arc::clone(served));
+        }
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = published.take().map(|FileRead { tokenizer, info, position_bias, calibrations }| {
+            let served = ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias);
+            served.calibrations.replace(calibrations);
+            Arc::new(served)
+        });
+        // Under the lock: whoever finds nothing published finds what was made of it.
+        match served {
+            Some(served) => Ok(Arc::clone(self.served.get_or_init(|| served))),
+            None => self.served.get().cloned().ok_or(EngineError::Unavailable),
+        }
+    }
+
+    /// The name by which it is configured.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it answers, or only scores.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The queue in front of it.
+    #[must_use]
+    pub const fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}
+
+/// The state of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelState {
+    /// What it is for.
+    pub role: Role,
+    /// The name by which it is configured.
+    pub name: String,
+    /// Whether it would serve a request now.
+    pub serves: bool,
+    /// Why it does not, where it failed.
+    pub problem: Option<String>,
+}
+
+/// Every model of the server. The first generator answers; a second one is the scorer, which scores passages in its place.
+#[derive(Clone)]
+pub struct Models {
+    generators: Vec<GeneratorModel>,
+    judge: Option<Judge>,
+    /// At most one a role.
+    scorers: Vec<(Role, PassageScorer)>,
+}
+
+impl Models {
+    /// One generator and maybe an entailment model.
+    #[must_use]
+    pub fn new(generator: GeneratorModel, judge: Option<Judge>) -> Self {
+        Self { generators: vec![generator], judge, scorers: Vec::new() }
+    }
+
+    /// The same with a generator that scores passages in the place of the one that answers.
+    #[must_use]
+    pub fn with_scoring_generator(mut self, scorer: GeneratorModel) -> Self {
+        self.generators.truncate(1);
+        self.generators.push(scorer.into_scorer());
+        self
+    }
+
+    /// The generator that scores passages for a request that names it so: `generator`, `scorer`, or the scorer's name as it is
+    /// configured or as answers state it. For an empty name the scorer, where there is one.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with what there is, where none has the name.
+    pub fn scoring(&self, name: &str) -> Result<&GeneratorModel, EngineError> {
+        if name.len() > LONGEST_NAME {
+            let problem = format!("{} bytes given, at most {LONGEST_NAME} allowed", name.len());
+            return Err(EngineError::invalid("scorer", problem));
+        }
+        // Answers state the name of the file. One that the generator has, too, as where the scorer adds an adapter, tells nothing.
+        let stated = |model: &GeneratorModel| model.get().is_ok_and(|served| served.info.name == name);
+        let ambiguous = || self.generators.first().is_some_and(|generator| generator.name == name || stated(generator));
+        let is = |model: &&GeneratorModel| {
+            name == Role::Scorer.name() || name == model.name || (stated(model) && !ambiguous())
+        };
+        let scorer = self.generators.get(1);
+        let found = match name {
+            "" => self.generators.last(),
+            "generator" => self.generators.first(),
+            _ => scorer.filter(is),
+        };
+        // Before it is loaded, any name may be the one that answers will state.
+        if found.is_none() && scorer.is_some_and(|model| model.get().is_err()) {
+            return Err(EngineError::Unavailable);
+        }
+        found.ok_or_else(|| {
+            let known = scorer.map(|model| format!(", scorer or {:?}", model.name));
+            let known = known.unwrap_or_else(|| "; no scorer is configured (scorer.model)".to_owned());
+            EngineError::invalid("scorer", format!("is {}, must be generator{known}", quoted(name)))
+        })
+    }
+
+    /// The same with a model that scores passages, in place of an earlier one of this role.
+    #[must_use]
+    pub fn with_scorer(mut self, role: Role, scorer: PassageScorer) -> Self {
+        self.scorers.retain(|(other, _)| *other != role);
+        self.scorers.push((role, scorer));
+        self
+    }
+
+    /// The generator of that name, or the default one.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none has the name.
+    pub fn generator(&self, name: Option<&str>) -> Result<&GeneratorModel, EngineError> {
+        let found = match name {
+            None => self.generators.first(),
+            Some(name) => self.generators.iter().find(|model| model.name == name),
+        };
+        found.ok_or_else(|| EngineError::Precondition(format!("no generator {:?}", name.unwrap_or("is configured"))))
+    }
+
+    /// Every generator, the default first.
+    #[must_use]
+    pub fn generators(&self) -> &[GeneratorModel] {
+        &self.generators
+    }
+
+    /// The entailment model, loaded or not.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none is configured.
+    pub fn judge(&self) -> Result<&Judge, EngineError> {
+        self.judge.as_ref().ok_or_else(no_judge)
+    }
+
+    /// The same, where there may be none.
+    #[must_use]
+    pub const fn judge_if_any(&self) -> Option<&Judge> {
+        self.judge.as_ref()
+    }
+
+    /// [`Judge::sha256`]; empty where no entailment model is configured.
+    #[must_use]
+    pub fn judge_sha256(&self) -> String {
+        self.judge.as_ref().map(Judge::sha256).unwrap_or_default()
+    }
+
+    /// The model that scores passages in this role, loaded or not.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none is configured, with the key to set.
+    pub fn scorer(&self, role: Role) -> Result<&PassageScorer, EngineError> {
+        let none = || EngineError::Precondition(format!("no {0} model is configured: set {0}.model", role.name()));
+        self.scorer_if_any(role).ok_or_else(none)
+    }
+
+    /// The same, where there may be none.
+    #[must_use]
+    pub fn scorer_if_any(&self, role: Role) -> Option<&PassageScorer> {
+        self.scorers.iter().find(|(other, _)| *other == role).map(|(_, scorer)| scorer)
+    }
+
+    /// Every model that scores passages, with its role.
+    #[must_use]
+    pub fn scorers(&self) -> &[(Role, PassageScorer)] {
+        &self.scorers
+    }
+
+    /// The state of every model.
+    #[must_use]
+    pub fn states(&self) -> Vec<ModelState> {
+        let generators = self.generators.iter().map(|model| {
+            let status = model.scheduler.status();
+            state(model.role, &model.name, &status.borrow())
+        });
+        let judges = self.judge.iter().map(|judge| {
+            let status = judge.status();
+            state(Role::Entailment, &judge.model().name, &status.borrow())
+        });
+        let scorers = self.scorers.iter().map(|(role, scorer)| {
+            let status = scorer.status();
+            state(*role, &scorer.model().name, &status.borrow())
+        });
+        generators.chain(judges).chain(scorers).collect()
+    }
+
+    /// Whether a request would be served: every generator is there, or is loaded when it is needed.
+    #[must_use]
+    pub fn serve(&self) -> bool {
+        let needed = |state: &&ModelState| matches!(state.role, Role::Generator | Role::Scorer);
+        self.states().iter().filter(needed).all(|state| state.serves)
+    }
+
+    /// Changes of the states, from now on.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes::new(
+            self.generators.iter().map(|model| model.scheduler.status()).collect(),
+            self.judge.as_ref().map(Judge::status),
+            self.scorers.iter().map(|(_, scorer)| scorer.status()).collect(),
+        )
+    }
+}
+
+fn state<I>(role: Role, name: &str, status: &Status<I>) -> ModelState {
+    let problem = match status {
+        Status::Failed(problem) => Some(problem.clone()),
+        _ => None,
+    };
+    ModelState { role, name: name.to_owned(), serves: status.serves(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use prefix_scheduler::model::ModelError;
+    use prefix_scheduler::scheduler::generator::SchedulerOptions;
+
+    /// The follower of the health status took a fresh copy of an old receiver for every wait, which resolved at once:
+    /// it kept one core busy for as long as the server lived.
+    #[tokio::test]
+    async fn a_state_that_does_not_change_is_not_reported_again() {
+        let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
+            Err(ModelError::Unusable { path: "x.gguf".into(), problem: "is damaged".into() })
+        });
+        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
+        let models = Models::new(GeneratorModel::new("x".into(), scheduler, Published::default()), None);
+        let (mut changes, mut turns) = (models.changes(), 0);
+        let _ = tokio::time::timeout(Duration::from_millis(300), async {
+            loop {
+                changes.next().await;
+                turns += 1;
+            }
+        })
+        .await;
+        assert!((1..10).contains(&turns), "{turns}");
+        assert!(models.states()[0].problem.as_ref().is_some_and(|problem| problem.contains("damaged")));
+    }
+}

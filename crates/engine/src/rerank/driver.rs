@@ -1,0 +1,401 @@
+//! Carries out a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, tells of progress
+//! and of orders on the way, and hands the scores back, until the method has what it needs.
+//!
+//! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
+//! may be computed beside them; it is cancelled when the scores are complete.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::alone::Alone;
+use super::copies::Copies;
+use super::cost::Allowed;
+use super::pending::Pending;
+use super::quota::Quota;
+use super::{RerankEvent, RerankRequest, Usage};
+use crate::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
+use crate::models::{Models, Role, ServedGenerator};
+use crate::truncate::{Fit, FittedPassages, fit_formed};
+use crate::{EngineError, Limits, milliseconds};
+use prefix_scheduler::call::{Call, Lane, Stage};
+use prefix_scheduler::model::entailment::TextPair;
+use prefix_scheduler::plan::{Cost, NodeId, Plan};
+use prefix_scheduler::scheduler::generator::{Event, Outcome, Rounds};
+
+/// A method at work on a request.
+pub(super) struct Driver<'a> {
+    pub call: &'a Call,
+    /// The generator that scores; `None` for a method that asks none.
+    pub model: Option<Arc<ServedGenerator>>,
+    /// Tokens a second at which the generator that scores and compresses reads prompts; `None` before it has worked.
+    pub speed: Option<f64>,
+    /// What is reserved for another generator than the one that scores: tokens, and milliseconds of its time.
+    pub elsewhere: (usize, f64),
+    /// The models beside it.
+    pub models: &'a Models,
+    pub limits: Limits,
+    /// Tokens kept back for what is measured beside the ranking.
+    pub reserved: usize,
+    pub listener: Option<UnboundedSender<RerankEvent>>,
+    /// Whether interim orders are told. Those of a method whose utilities are mixed afterwards are not of that mix.
+    pub tells_interim: bool,
+    pub usage: Usage,
+    /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
+    pub planned: usize,
+    /// Those of them that take no time, as far as it was known when they were planned; 0 where time is no bound.
+    pub spared: usize,
+    /// The same for all lists of the request.
+    pub quota: Quota,
+    /// What the rounds of the method share; `None` before the first.
+    pub rounds: Option<Rounds>,
+    /// Log-probabilities of passages that a compression takes from the method's prompts.
+    pub alone: Alone,
+    /// The passages of each document that is ranked.
+    pub copies: Copies,
+    /// Documents of the request: the first interim order comes when so many prompts are scored, or half of them all.
+    pub passages: usize,
+}
+
+/// What a method gave.
+pub(super) struct Driven {
+    pub scored: Scored,
+    /// Tokens cut from each document; empty for a method that asks no model.
+    pub cut: Vec<usize>,
+}
+
+/// A request tokenised, and its method begun.
+pub(super) struct Begun {
+    task: Arc<Task>,
+    pub ranking: Shared,
+    cut: Vec<usize>,
+    warnings: Vec<String>,
+}
+
+/// The ranking is shared between the driver and an interim order on its way.
+pub(super) type Shared = Arc<Mutex<Box<dyn Ranking>>>;
+
+pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
+    // A panic inside a method ends its request; nobody reads the state after it.
+    ranking.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prompts as a plan.
+pub(super) struct Round {
+    pub plan: Plan,
+    pub cost: Cost,
+    /// Tokens that take no time; 0 where time is no bound.
+    pub spared: usize,
+    /// Whether what is left of the budget suffices.
+    affordable: bool,
+    paths: Vec<Vec<NodeId>>,
+    /// The node of each prompt's continuation.
+    grown: Vec<Option<NodeId>>,
+    /// [`Ranking::shares`].
+    shares: usize,
+    /// [`Ranking::fits`].
+    fits: bool,
+    /// Nodes that are scored for the compression only. The method does not see them.
+    beside: HashSet<NodeId>,
+}
+
+pub(super) enum Step {
+    Score(Box<Round>),
+    ScorePassages(Role),
+    Judge(Vec<TextPair>),
+    Done(Box<Scored>),
+}
+
+impl Driver<'_> {
+    pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
+        let mut allowed = self.allowed(&request);
+        let at_first = allowed.tokens;
+        let signal = self.signal(&request);
+        let unmeasured = request.latency_budget_ms.is_some() && self.speed.is_none();
+        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, signal).await?;
+        if unmeasured {
+            warnings.push("latency_budget_ms had no effect: the generator has not read anything yet".to_owned());
+        }
+        let (mut scores, mut fits) = (None, lock(&ranking).fits());
+        loop {
+            let fitting = scores.is_some();
+            let started = Instant::now();
+            let timed = self.call.stage(if fitting { Stage::Fit } else { Stage::Tokenise });
+            let step = self.step(&ranking, scores.take(), allowed, fits).await?;
+            fits = matches!(&step, Step::Score(round) if round.fits);
+            if let Step::Score(round) = &step {
+                timed.record_tokens(round.cost.tokens, 0);
+            }
+            drop(timed);
+            let elapsed = milliseconds(started);
+            if fitting {
+                self.usage.fit_ms += elapsed;
+            } else {
+                self.usage.tokenise_ms += elapsed;
+            }
+            match step {
+                Step::Done(mut scored) => {
+                    // A method that asks no model is not refused before. What fitted when the request came is not refused because a
+                    // model beside the generator took a little longer than its share.
+                    let needed = self.evaluated();
+                    let most = allowed.tokens.max(at_first);
+                    if needed > most {
+                        return Err(EngineError::Budget { needed, allowed: most });
+                    }
+                    if let Some(model) = self.model.as_ref().filter(|_| !scored.is_measured()) {
+                        model.scheduler.stats().bought_nothing();
+                    }
+                    warnings.append(&mut scored.warnings);
+                    scored.warnings = warnings;
+                    let of_passages = self.copies.spread(&cut);
+                    self.call.tally().add_cut(of_passages.iter().filter(|dropped| **dropped > 0).count());
+                    return Ok(Driven { scored: *scored, cut });
+                }
+                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
+                Step::Judge(pairs) => scores = Some(self.judge(pairs, &mut warnings).await?),
+                Step::ScorePassages(role) if signal == Some(role) => {
+                    let preferred = lock(&ranking).preferred().to_vec();
+                    scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
+                    // The time that it took is no longer the generator's.
+                    allowed = self.allowed(&task.request);
+                }
+                Step::ScorePassages(role) => {
+                    let scored = self.score_passages(role, &task, allowed.tokens).await?;
+                    cut = scored.cut;
+                    warnings.extend(shortened(&self.copies.spread(&cut)).into_iter().chain(scored.warnings));
+                    scores = Some(scored.scores);
+                }
+            }
+        }
+    }
+
+    /// Tokenises, cuts what does not fit, and begins the method.
+    pub(super) async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
+        let started = Instant::now();
+        let _timed = self.call.stage(Stage::Tokenise);
+        let (model, limits, copies) = (self.model.clone(), self.limits, self.copies.clone());
+        let work = move |call: &Call| begin(call, model.as_deref(), limits, (request, signal), &copies);
+        let begun = self.call.compute(work).await.map_err(|error| self.copies.named(error))?;
+        self.usage.tokenise_ms += milliseconds(started);
+        Ok(begun)
+    }
+
+    /// Hands scores to the method and asks it what comes next; among the fits where it `fits`.
+    pub(super) async fn step(
+        &self,
+        ranking: &Shared,
+        scores: Option<Scores>,
+        allowed: Allowed,
+        fits: bool,
+    ) -> Result<Step, EngineError> {
+        let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
+        let spent = self.evaluated();
+        let budget = self.left(allowed, context);
+        let allowed = allowed.tokens;
+        // The method knows what is left; the caller set the whole.
+        let whole = move |error| match error {
+            EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
+            other => other,
+        };
+        let ranking = Arc::clone(ranking);
+        let wanted = self.alone.wanted();
+        // Prompts are planned beside tokenising: they must not wait for the fits of others.
+        let lane = if fits { Lane::Fit } else { Lane::Request };
+        let work = move |call: &Call| {
+            let mut ranking = lock(&ranking);
+            if let Some(scores) = scores {
+                ranking.absorb(&scores, call)?;
+            }
+            let prompts = match ranking.needs(&budget, call).map_err(whole)? {
+                None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
+                Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
+                Some(Needs::Verdicts(pairs)) => return Ok(Step::Judge(pairs)),
+                Some(Needs::Prompts(prompts)) => prompts,
+            };
+            let mut plan = Plan::new();
+            let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
+            let beside = wanted.map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
+            let (shares, fits) = (ranking.shares(), ranking.fits());
+            let (cost, spared) = (plan.cost(), budget.spared(&plan));
+            let affordable = budget.suffices(cost.tokens, spared);
+            let round = Round { plan, cost, spared, affordable, paths, grown, shares, fits, beside };
+            Ok(Step::Score(Box::new(round)))
+        };
+        self.call.compute_in(lane, work).await
+    }
+
+    /// Checks the cost of a round, tells it, and has it scored.
+    async fn score(&mut self, ranking: &Shared, round: Round, allowed: Allowed) -> Result<Scores, EngineError> {
+        if !round.affordable {
+            return Err(self.exceeded(&round, allowed));
+        }
+        let together = self.quota.add(round.cost.tokens);
+        if together > self.limits.tokens {
+            return Err(EngineError::Budget { needed: together, allowed: self.limits.tokens });
+        }
+        let model = self.model.clone().ok_or_else(|| EngineError::Internal("a method without a model".into()))?;
+        let mut scores = Scores::awaited(&round.plan, round.paths, &round.beside);
+        self.tell(RerankEvent::Planned(round.cost));
+        let plan = Arc::new(round.plan);
+        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).of(round.shares);
+        let mut outcome = match &self.listener {
+            None => model.scheduler.run_round(Arc::clone(&plan), self.call, None, rounds).await?,
+            Some(_) => self.watch(ranking, &model, (Arc::clone(&plan), rounds), &mut scores, &round.beside).await?,
+        };
+        self.alone.learn(&plan, &outcome.scores);
+        round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
+        if round.shares == 0 {
+            // Nothing that follows begins with these prompts.
+            self.rounds = None;
+        }
+        self.planned += round.cost.tokens;
+        self.spared += round.spared;
+        self.usage.add(&outcome);
+        self.usage.naive_tokens += round.cost.naive_tokens;
+        let samples = round.grown.iter().enumerate().filter_map(|(prompt, node)| {
+            node.and_then(|node| outcome.samples.get(&node)).map(|sample| (prompt, sample.clone()))
+        });
+        scores.samples = samples.collect();
+        scores.complete(outcome.scores);
+        Ok(scores)
+    }
+
+    /// Has a plan scored and tells of progress and interim orders meanwhile.
+    async fn watch(
+        &self,
+        ranking: &Shared,
+        model: &ServedGenerator,
+        (plan, rounds): (Arc<Plan>, Rounds),
+        scores: &mut Scores,
+        beside: &HashSet<NodeId>,
+    ) -> Result<Outcome, EngineError> {
+        let passages = self.passages;
+        let lane = if lock(ranking).fits() { Lane::Fit } else { Lane::Request };
+        let (sender, mut events) = unbounded_channel();
+        let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), rounds));
+        let child = self.call.child();
+        let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
+        let mut pending = Pending::new(scores);
+        let mut due = if self.tells_interim { passages.min(scores.len() / 2).max(2) } else { usize::MAX };
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => match event {
+                    Event::Progress { done, total } => self.tell(RerankEvent::Progress { done, total }),
+                    Event::Scored(node, _) if beside.contains(&node) => {}
+                    Event::Scored(node, values) => {
+                        scores.nodes.insert(node, values);
+                        let complete = pending.scored(node, scores);
+                        if complete >= due && complete < scores.len() && interim.is_none() {
+                            due = complete + complete.div_ceil(2);
+                            interim = Some(Box::pin(interim_order(&child, ranking, scores.clone(), lane)));
+                        }
+                    }
+                    Event::Sampled(..) => {}
+                },
+                outcome = &mut work => break outcome?,
+                order = async { match &mut interim {
+                    Some(order) => order.await,
+                    None => std::future::pending().await,
+                }} => {
+                    interim = None;
+                    if let Some(Interim { order, observations }) = order {
+                        let order = self.copies.order(&order);
+                        self.tell(RerankEvent::Interim { order, observations });
+                    }
+                }
+            }
+        };
+        child.cancel();
+        // The answer may have overtaken events that were sent before it.
+        while let Ok(event) = events.try_recv() {
+            if let Event::Progress { done, total } = event {
+                self.tell(RerankEvent::Progress { done, total });
+            }
+        }
+        Ok(outcome)
+    }
+
+    pub(super) fn tell(&self, event: RerankEvent) {
+        if let Some(listener) = &self.listener {
+            // A listener that left is the caller's business; the work goes on until its call stops.
+            let _ = listener.send(event);
+        }
+    }
+}
+
+async fn interim_order(call: &Call, ranking: &Shared, partial: Scores, lane: Lane) -> Option<Interim> {
+    let ranking = Arc::clone(ranking);
+    let work = move |call: &Call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call));
+    call.compute_in(lane, work).await.ok().flatten()
+}
+
+/// Blocking: tokenising takes milliseconds for large passages.
+fn begin(
+    call: &Call,
+    model: Option<&ServedGenerator>,
+    limits: Limits,
+    (mut request, signal): (RerankRequest, Option<Role>),
+    copies: &Copies,
+) -> Result<Begun, EngineError> {
+    let method = request.method();
+    method.prepare(&mut request);
+    let language = model.map(|model| model.language.clone());
+    let mut task = Task { language, passages: Vec::new(), query: Vec::new(), request, signal };
+    let (mut cut, mut warnings) = (Vec::new(), Vec::new());
+    if let Some(model) = model
+        && let Some(shape) = method.prompts(&task.request, &model.language)
+    {
+        task.query = model.language.query(&task.request.query);
+        let (context, query) = (model.context()?, task.query.len());
+        let opening = &task.request.opening;
+        if !opening.is_built_in() && shape.overhead > context / 2 {
+            let (field, needed) = (opening.field().to_owned(), shape.overhead);
+            return Err(EngineError::TooLong { field, needed, available: context / 2 });
+        }
+        warnings.extend(not_as_trained(method, &model.language).map(str::to_owned));
+        if method.takes_opening() {
+            warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
+        }
+        let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
+            let available = context.saturating_sub(shape.overhead);
+            return Err(EngineError::TooLong { field: "query".into(), needed: query, available });
+        };
+        let truncate = task.request.truncate.unwrap_or(limits.truncate);
+        let passage_tokens = task.request.passage_tokens;
+        let side = task.request.cut_side;
+        let fit = Fit { available, longest: shape.longest, passage_tokens, truncate, side };
+        let form = method.passage_form(&model.language);
+        let fitted: FittedPassages = fit_formed(form, &model.language, &task.request.passages, fit, call)?;
+        (task.passages, cut) = (fitted.tokens, fitted.cut);
+        warnings.extend(shortened(&copies.spread(&cut)));
+    }
+    let task = Arc::new(task);
+    let ranking = method.begin(Arc::clone(&task))?;
+    Ok(Begun { task, ranking: Arc::new(Mutex::new(ranking)), cut, warnings })
+}
+
+/// The warning that passages were cut, if any were.
+pub(super) fn shortened(cut: &[usize]) -> Option<String> {
+    let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
+    (shortened > 0).then(|| format!("{shortened} passages were cut to fit; tokens_cut says by how much"))
+}
+
+impl Scores {
+    /// The scores of a plan before any is there.
+    fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>, beside: &HashSet<NodeId>) -> Self {
+        let wanted = |node: &NodeId| plan.scored_tokens(*node) > 0 && !beside.contains(node);
+        let scored = |path: &Vec<NodeId>| path.iter().filter(|node| wanted(node)).count();
+        let missing = paths.iter().map(scored).collect();
+        Self { paths: Arc::new(paths), missing, ..Self::default() }
+    }
+
+    /// Takes in the scores of all nodes, by node.
+    fn complete(&mut self, scores: Vec<Vec<f64>>) {
+        let nodes = scores.into_iter().enumerate().filter(|(_, values)| !values.is_empty());
+        self.nodes = nodes.map(|(node, values)| (NodeId(node), values)).collect();
+        self.missing.fill(0);
+    }
+}

@@ -1,0 +1,198 @@
+//! From the outcome of a method to results: fusion where the request asks for it, scores, threshold, count, arrangement.
+
+use super::copies::Copies;
+use super::driver::Driven;
+use super::{Ranked, RerankRequest, Reranked, Usage};
+use crate::EngineError;
+use crate::fusing::{Fusion, FusionMode};
+use crate::fusion::calibration::Calibration;
+use crate::fusion::settled;
+use crate::methods::{Scored, Stage};
+use crate::models::ServedGenerator;
+use crate::opening::NO_PROFILE;
+use crate::position_bias::{Arrangement, ContextOrder, Ground};
+use moi::profile::Subject;
+use numeric::{lowered, sigmoid};
+use rag_metrics::cut::{best_cut, none_relevant};
+
+/// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
+pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
+    asks_mix(request) && scored.fusion.is_none()
+}
+
+/// Whether a request asks that any method's utilities are mixed.
+pub(super) const fn asks_mix(request: &RerankRequest) -> bool {
+    matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25)
+}
+
+/// If a method that asks a model has no passage read: the generator had no time for one, or the model cannot read the texts. Its
+/// values then say nothing.
+pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
+    let method = request.method();
+    (method.asks_generator() || method.beside().is_some()) && !scored.is_measured()
+}
+
+/// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
+pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
+    let fusion = Fusion::of(request);
+    // Utilities of an order of choice need not descend: a later passage may have gained more.
+    let chosen = lowered(&scored.utilities, &scored.ranking);
+    let (values, report) = fusion.values(&chosen, scored.has_zero, scored.unit);
+    // Stable: ties keep the method's order.
+    scored.ranking.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
+    scored.signals = fusion.signals(&chosen, scored.has_zero, scored.unit);
+    // A method's own probabilities are for its own order.
+    scored.outranks_next = None;
+    scored.values = Some(values);
+    scored.fusion = Some(report);
+    scored.warnings.extend(fusion.warning);
+    scored
+}
+
+/// The refusal of `auto_k` where scores are no probabilities. `why` says it of a request that leaves prompts and fusion as they are.
+pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> String) -> EngineError {
+    let why = if !request.opening.is_built_in() {
+        "a request with an instruction or examples has no calibration".to_owned()
+    } else if !request.fusion.is_left_to(request.method()) {
+        "a request that sets the fusion has no calibration".to_owned()
+    } else if let Some(why) = request.method().uncalibrated(request) {
+        format!("{} {why}", request.method().name())
+    } else {
+        why()
+    };
+    EngineError::Precondition(format!("auto_k needs scores that are probabilities of relevance: {why}"))
+}
+
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. Where the method is calibrated,
+/// scores become probabilities of relevance. The first generator reads the arrangement, the second one scored.
+pub(super) fn place(
+    (generator, scorer): (&ServedGenerator, &ServedGenerator),
+    request: &RerankRequest,
+    calibration: Option<&Calibration>,
+    Driven { mut scored, cut }: Driven,
+    (usage, copies): (Usage, &Copies),
+) -> Result<Reranked, EngineError> {
+    let values = lowered(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
+    let unit = scored.unit;
+    let score_calibrated = calibration.is_some();
+    let score = |index: usize| {
+        let logit = values[index] / unit;
+        calibration.map_or_else(|| sigmoid(logit), |it| it.score.probability(logit))
+    };
+    // Nothing is known then by which a passage could be left out.
+    let unread = is_unread(request, &scored);
+    if request.method().outranks_by_value() && !unread {
+        let values = scored.values.as_ref().unwrap_or(&scored.utilities);
+        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(settled::PER_NAT);
+        let outranks = |pair: &[usize]| settled::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
+        scored.outranks_next = Some(scored.ranking.windows(2).map(outranks).collect());
+    }
+    let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
+        index,
+        score: score(index),
+        utility: scored.utilities[index],
+        alone: scored.alone.as_ref().map_or(scored.utilities[index], |alone| alone[index]),
+        standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]).filter(|error| error.is_finite()),
+        outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
+        tokens_cut: cut.get(index).copied().unwrap_or(0),
+        stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
+        signals: scored.signals.get(index).copied(),
+    });
+    let mut cut_at = usize::MAX;
+    let probabilities: Option<Vec<f64>> =
+        score_calibrated.then(|| scored.ranking.iter().map(|&index| score(index)).collect());
+    let none_relevant = probabilities.as_deref().map(none_relevant);
+    if let Some(probabilities) = probabilities.filter(|_| request.auto_k) {
+        cut_at = best_cut(&probabilities);
+    } else if request.auto_k && !unread {
+        let problem =
+            "auto_k had no effect: the calibration does not hold with, or without, the embedding model as it was asked";
+        scored.warnings.push(problem.to_owned());
+    }
+    if unread && (request.auto_k || request.only_helpful || request.score_threshold.is_some()) {
+        let problem = "no passage was read: score_threshold, only_helpful and auto_k had no effect";
+        scored.warnings.push(problem.to_owned());
+    } else if request.only_helpful && !scored.has_zero {
+        scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
+    }
+    if !asks_mix(request) && request.method().signal().is_none() && request.fusion.sets_sides() {
+        let problem = "fusion.weight, scaling and background had no effect but that they turn the calibration off: this method mixes where \
+                       fusion.mode is ON or BM25";
+        scored.warnings.push(problem.to_owned());
+    }
+    if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
+        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. It turns the calibration off";
+        scored.warnings.push(problem.to_owned());
+    }
+    // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
+    let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
+    let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);
+    let (mut documents, mut places): (Vec<Ranked>, Vec<usize>) = ranked
+        .enumerate()
+        .take(cut_at)
+        .filter(|(_, passage)| passage.score >= least && (!request.only_helpful || helps(passage.index)))
+        .map(|(place, passage)| (passage, place))
+        .unzip();
+    places.push(usize::MAX);
+    for (passage, next) in documents.iter_mut().zip(places.windows(2)) {
+        // Known for neighbours of the ranking only.
+        passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
+    }
+    // A document that was cut is cut in all of its copies.
+    let mut passages = copies.ranked(documents, &scored);
+    passages.truncate(request.top_n.unwrap_or(usize::MAX));
+    passages.last_mut().into_iter().for_each(|passage| passage.outranks_next = None);
+    // The zero of the best passage rarely says it: passages of the same subject make a query a little likelier.
+    let none_helps = none_relevant
+        .map(|probability| probability >= 0.5)
+        .or_else(|| scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index))));
+    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
+    let (bias, order) = (&generator.position_bias, request.context_order);
+    // A profile of the answer is measured with the prompt for answers, which the caller's opening does not change.
+    let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
+    let arrangement = if !request.opening.is_built_in() && by_question {
+        scored.warnings.push(NO_PROFILE.to_owned());
+        let best_first = bias.arrange(&returned, ContextOrder::Descending)?;
+        Arrangement { ground: Ground::NoProfile, ..best_first }
+    } else {
+        bias.arrange(&returned, order)?
+    };
+    let (fit, fusion, warnings) = (scored.fit, scored.fusion, scored.warnings);
+    Ok(Reranked {
+        passages,
+        unit,
+        score_calibrated,
+        fit,
+        fusion,
+        none_helps,
+        none_relevant,
+        arrangement,
+        inline: None,
+        compression: None,
+        usage,
+        warnings,
+        model: scorer.info.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusing::FusionOptions;
+    use crate::rerank::Passage;
+
+    /// A was chosen first and gained .5; C gained .8 beside it.
+    #[test]
+    fn an_order_of_choice_is_mixed_as_it_was_chosen() {
+        let passage = |score| Passage { text: "x".into(), retriever_score: Some(score), ..Passage::default() };
+        let mixed = |weight: f64| {
+            let options = FusionOptions { mode: FusionMode::On, weight: Some(weight), ..FusionOptions::default() };
+            let passages = [1.0, 3.0, 2.0].map(passage).to_vec();
+            let request = RerankRequest { passages, fusion: options, ..RerankRequest::default() };
+            let scored = Scored { ranking: vec![0, 2, 1], ..Scored::against_none(vec![0.5, 0.1, 0.8], 1.0) };
+            mix(&request, scored).ranking
+        };
+        assert_eq!(mixed(1.0), [0, 2, 1]);
+        assert_eq!(mixed(0.0), [1, 2, 0]);
+    }
+}

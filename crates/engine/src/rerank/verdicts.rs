@@ -1,0 +1,35 @@
+//! Verdicts of the entailment model, for a method that asks for them.
+
+use super::driver::Driver;
+use crate::EngineError;
+use crate::belief::report::too_long;
+use crate::methods::Scores;
+use prefix_scheduler::model::entailment::TextPair;
+
+impl Driver<'_> {
+    /// Has pairs of texts judged. The pairs of all rounds, and of all lists of the request, count together.
+    pub(super) async fn judge(
+        &mut self,
+        pairs: Vec<TextPair>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Scores, EngineError> {
+        if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
+            return Err(EngineError::Pairs { allowed: self.limits.pairs });
+        }
+        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
+        // request still read.
+        if self.reserved == 0
+            && let Some(model) = self.model.as_ref()
+            && self.quota.asks_no_more()
+        {
+            model.scheduler.settle(self.call);
+        }
+        let judged = self.models.judge()?.judge(pairs, self.call).await?;
+        let warning = judged.long.then(|| too_long(&judged.model, true));
+        warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+        self.usage.pairs += judged.judged;
+        self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;
+        self.usage.score_ms += judged.running.as_secs_f64() * 1e3;
+        Ok(Scores { verdicts: judged.verdicts, ..Scores::default() })
+    }
+}

@@ -1,0 +1,303 @@
+//! What a generator is asked to do with a question and its passages, and the words of each prompt.
+//!
+//! ```text
+//! [opening: chat frame, instruction] [passage]* ["Question:" question, closing of the frame, "Short answer:"] [answer]
+//! ```
+//!
+//! | task | data sets of eRAG and SePer | answer |
+//! |---|---|---|
+//! | [`TaskKind::ShortAnswer`] | NQ, `TriviaQA`, `HotpotQA` | a few words |
+//! | [`TaskKind::FactVerification`] | FEVER | one of the labels |
+//! | [`TaskKind::Dialogue`] | Wizard of Wikipedia | the next turn |
+//! | [`TaskKind::LongAnswer`] | ASQA, ELI5 (of ALCE) | sentences that cite passages by number |
+//! | [`TaskKind::Classification`] | | one of the labels |
+//!
+//! Every task has two instructions: a prompt that speaks of documents and shows none would measure the generator's confusion,
+//! not its belief. The words of the short answer belong to [`super::prompt::TEMPLATE_VERSION`]; those of another task are stored
+//! with its name.
+
+use std::borrow::Cow;
+
+use super::EngineError;
+use super::belief::SampleOptions;
+use rag_metrics::citation::without_marks;
+use rag_metrics::lexical;
+
+/// FEVER's labels (Thorne et al., 2018).
+const FEVER: [&str; 3] = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"];
+/// Fewest labels of a task.
+const LEAST_LABELS: usize = 2;
+/// Most labels of a task. Each context is scored once for each of them.
+const MOST_LABELS: usize = 64;
+/// Most bytes of a label. All of them stand in the instruction.
+const LABEL_BYTES: usize = 128;
+
+/// A kind of task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TaskKind {
+    /// A few words answer the question.
+    #[default]
+    ShortAnswer,
+    /// The question is a claim; the answer says whether it holds.
+    FactVerification,
+    /// The question is a conversation; the answer is its next turn.
+    Dialogue,
+    /// A few sentences answer the question and cite the passages.
+    LongAnswer,
+    /// The question is a text; the answer is its class.
+    Classification,
+}
+
+impl TaskKind {
+    /// All kinds, in the order of the protocol.
+    pub const ALL: [Self; 5] =
+        [Self::ShortAnswer, Self::FactVerification, Self::Dialogue, Self::LongAnswer, Self::Classification];
+
+    /// Its name on the command line and in manifests.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShortAnswer => "short-answer",
+            Self::FactVerification => "fact-verification",
+            Self::Dialogue => "dialogue",
+            Self::LongAnswer => "long-answer",
+            Self::Classification => "classification",
+        }
+    }
+
+    /// Whether the answer is one of several labels.
+    #[must_use]
+    pub const fn has_labels(self) -> bool {
+        matches!(self, Self::FactVerification | Self::Classification)
+    }
+
+    /// Most tokens of an answer where the caller does not say; `None` for the default of [`SampleOptions`]. Long answers have
+    /// the 300 of ALCE's program.
+    #[must_use]
+    pub const fn answer_tokens(self) -> Option<usize> {
+        match self {
+            Self::ShortAnswer | Self::FactVerification | Self::Classification => None,
+            Self::Dialogue => Some(128),
+            Self::LongAnswer => Some(300),
+        }
+    }
+}
+
+/// A task, with the labels that its answer may be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Task {
+    /// Its kind.
+    pub kind: TaskKind,
+    /// The caller's labels; empty for those of FEVER, or for none.
+    pub labels: Vec<String>,
+}
+
+/// A label with the generator's probability of it among all labels.
+pub type LabelProbability = (String, f64);
+
+/// The words of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wording {
+    /// Instruction before passages.
+    pub instruction: Cow<'static, str>,
+    /// Instruction of a prompt without passages.
+    pub context_free: Cow<'static, str>,
+    /// Stands before the question.
+    pub asks: &'static str,
+    /// Stands before the answer.
+    pub answers: &'static str,
+    /// Whether passages are numbered from 1, in the order of the prompt.
+    pub numbered: bool,
+}
+
+impl Task {
+    /// The labels that the answer may be; empty for tasks without labels.
+    #[must_use]
+    pub fn labels(&self) -> Cow<'_, [String]> {
+        if self.kind == TaskKind::FactVerification && self.labels.is_empty() {
+            return Cow::Owned(FEVER.map(str::to_owned).to_vec());
+        }
+        Cow::Borrowed(&self.labels)
+    }
+
+    /// Refuses labels that the task has no use for, and labels that cannot be told apart.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for `labels`.
+    pub fn check(&self) -> Result<(), EngineError> {
+        let count = self.labels.len();
+        if !self.kind.has_labels() {
+            let problem = "are for fact verification and classification only";
+            return if count == 0 { Ok(()) } else { Err(EngineError::invalid("labels", problem)) };
+        }
+        let required = self.kind == TaskKind::Classification || count > 0;
+        if required && !(LEAST_LABELS..=MOST_LABELS).contains(&count) {
+            let problem = format!("{count} given, {LEAST_LABELS} to {MOST_LABELS} allowed");
+            return Err(EngineError::invalid("labels", problem));
+        }
+        for (index, label) in self.labels.iter().enumerate() {
+            let invalid = |problem: String| Err(EngineError::invalid(format!("labels[{index}]"), problem));
+            if label.trim().is_empty() {
+                return invalid("must not be empty".into());
+            }
+            if label.len() > LABEL_BYTES {
+                return invalid(format!("{} bytes given, at most {LABEL_BYTES} allowed", label.len()));
+            }
+            if label.contains(char::is_control) {
+                return invalid("must not hold line breaks or control characters".into());
+            }
+            if let Some(other) = self.labels[..index].iter().position(|other| same(other, label)) {
+                return invalid(format!("is the same as labels[{other}] but for case and outer punctuation"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a text is one of the labels, as the annotator of accuracy compares them.
+    pub(super) fn is_label(&self, text: &str) -> bool {
+        lexical::accuracy(text, &self.labels()) > 0.5
+    }
+
+    /// Options of sampling, with the task's length of an answer where they name none.
+    pub(super) fn sampling(&self, options: SampleOptions) -> SampleOptions {
+        SampleOptions { max_tokens: options.max_tokens.or(self.kind.answer_tokens()), ..options }
+    }
+
+    /// An answer as measures read it. A long answer cites passages by number; the numbers are no words of it, and only the measures
+    /// of citations read them.
+    #[must_use]
+    pub fn measured(&self, answer: &str) -> String {
+        if self.kind == TaskKind::LongAnswer { without_marks(answer) } else { answer.to_owned() }
+    }
+
+    /// The words of its prompt.
+    pub(super) fn wording(&self) -> Wording {
+        let plain = |instruction: &'static str, context_free: &'static str, asks, answers| Wording {
+            instruction: Cow::Borrowed(instruction),
+            context_free: Cow::Borrowed(context_free),
+            asks,
+            answers,
+            numbered: false,
+        };
+        let labelled = |with: &str, without: &str, asks| {
+            let labels: Vec<&str> = self.labels.iter().map(|label| label.trim()).collect();
+            let labels = if labels.is_empty() { FEVER.join(", ") } else { labels.join(", ") };
+            let sentence = |start: &str| Cow::Owned(format!("{start} Answer with one of the labels: {labels}.\n\n"));
+            let (instruction, context_free) = (sentence(with), sentence(without));
+            Wording { instruction, context_free, asks, answers: "Label:", numbered: false }
+        };
+        match self.kind {
+            TaskKind::ShortAnswer => plain(
+                "Answer the question with a few words from the documents.\n\n",
+                "Answer the question with a few words.\n\n",
+                "Question:",
+                "Short answer:",
+            ),
+            TaskKind::FactVerification => {
+                labelled("Verify the claim with the documents.", "Verify the claim.", "Claim:")
+            }
+            TaskKind::Dialogue => plain(
+                "Write the next turn of the conversation with the help of the documents.\n\n",
+                "Write the next turn of the conversation.\n\n",
+                "Conversation:",
+                "Reply:",
+            ),
+            TaskKind::LongAnswer => Wording {
+                numbered: true,
+                ..plain(
+                    "Answer the question in a few sentences from the numbered documents. At the end of each sentence cite \
+                     the documents that support it by their numbers, as in [1] or [2][3].\n\n",
+                    "Answer the question in a few sentences.\n\n",
+                    "Question:",
+                    "Answer:",
+                )
+            },
+            TaskKind::Classification => {
+                labelled("Classify the text with the help of the documents.", "Classify the text.", "Text:")
+            }
+        }
+    }
+}
+
+/// Whether the annotator of accuracy takes two labels for one.
+fn same(left: &str, right: &str) -> bool {
+    lexical::accuracy(left, &[right.to_owned()]) > 0.5
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(kind: TaskKind, labels: &[&str]) -> Task {
+        Task { kind, labels: labels.iter().map(|&label| label.to_owned()).collect() }
+    }
+
+    #[test]
+    fn a_prompt_without_passages_does_not_speak_of_documents() {
+        for kind in TaskKind::ALL {
+            let wording = task(kind, &["a", "b"]).wording();
+            assert!(wording.instruction.contains("documents"), "{kind:?}");
+            for text in [&wording.context_free, wording.asks, wording.answers] {
+                assert!(!text.to_lowercase().contains("document") && !text.contains('['), "{kind:?}: {text}");
+            }
+            assert!(wording.instruction.ends_with("\n\n") && wording.context_free.ends_with("\n\n"));
+        }
+    }
+
+    #[test]
+    fn labels_stand_in_both_instructions() {
+        let fever = task(TaskKind::FactVerification, &[]);
+        assert_eq!(fever.labels().as_ref(), FEVER.map(str::to_owned));
+        for text in [fever.wording().instruction, fever.wording().context_free] {
+            assert!(text.contains("SUPPORTS, REFUTES, NOT ENOUGH INFO."), "{text}");
+        }
+        let own = task(TaskKind::FactVerification, &["true ", "false"]);
+        assert!(own.wording().context_free.contains("labels: true, false."));
+        assert!(own.is_label("True.") && !own.is_label("SUPPORTS"));
+        assert!(task(TaskKind::Dialogue, &[]).labels().is_empty());
+    }
+
+    #[test]
+    fn labels_are_checked_by_field() {
+        let refused = |kind, labels: &[&str]| task(kind, labels).check().unwrap_err().to_string();
+        let classes = TaskKind::Classification;
+        assert_eq!(refused(classes, &[]), "labels: 0 given, 2 to 64 allowed");
+        assert_eq!(refused(TaskKind::FactVerification, &["a"]), "labels: 1 given, 2 to 64 allowed");
+        let many: Vec<String> = (0..65).map(|number| number.to_string()).collect();
+        assert!(refused(classes, &many.iter().map(String::as_str).collect::<Vec<_>>()).starts_with("labels: 65"));
+        assert_eq!(refused(classes, &["a", " "]), "labels[1]: must not be empty");
+        assert_eq!(refused(classes, &["a", &"b".repeat(129)]), "labels[1]: 129 bytes given, at most 128 allowed");
+        assert!(refused(classes, &["a", "b\nc"]).starts_with("labels[1]: must not hold line breaks"));
+        assert!(refused(classes, &["a", "b", "A."]).starts_with("labels[2]: is the same as labels[0]"));
+        for kind in [TaskKind::ShortAnswer, TaskKind::Dialogue, TaskKind::LongAnswer] {
+            assert!(refused(kind, &["a", "b"]).starts_with("labels: are for"), "{kind:?}");
+            assert!(task(kind, &[]).check().is_ok());
+        }
+        assert!(task(classes, &["+", "-"]).check().is_ok(), "labels of punctuation alone");
+        assert!(task(TaskKind::FactVerification, &[]).check().is_ok());
+    }
+
+    /// The marks of citations counted as words: ROUGE-L of an answer with the words of its reference was below 1.
+    #[test]
+    fn citations_are_no_words_of_a_long_answer() {
+        let (answer, reference) =
+            ("The mill is old [1][2]. It has a weir [3].", ["the mill is old, it has a weir".to_owned()]);
+        let score = |kind| lexical::rouge_l(&task(kind, &[]).measured(answer), &reference);
+        assert!((score(TaskKind::LongAnswer) - 1.0).abs() < 1e-12);
+        // In a dialogue a number in brackets is what was said.
+        assert!(score(TaskKind::Dialogue) < 0.95 && score(TaskKind::ShortAnswer) < 0.95);
+    }
+
+    #[test]
+    fn only_some_tasks_lengthen_answers() {
+        let tokens = |kind, given| {
+            let options = SampleOptions { max_tokens: given, ..SampleOptions::default() };
+            task(kind, &[]).sampling(options).max_tokens
+        };
+        assert_eq!(tokens(TaskKind::ShortAnswer, None), None, "stored evaluations keep their options");
+        assert_eq!((tokens(TaskKind::LongAnswer, None), tokens(TaskKind::LongAnswer, Some(9))), (Some(300), Some(9)));
+        assert!(
+            TaskKind::ALL.iter().all(|kind| kind.answer_tokens() <= Some(super::super::belief::options::MOST_TOKENS))
+        );
+    }
+}

@@ -1,0 +1,362 @@
+//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Inference Scaling for
+//! Bridging Retrieval and Augmented Generation*, section 4.3 with Table 6, section 5 with Table 7).
+//!
+//! Table 6 replaces the random complete orders by rotations of the retriever's order, then cuts these, then cuts them by the
+//! retriever's scores. Table 7 sets what each ranking is as a retriever (MRR) beside the answer from it, and beside the answers
+//! with the gold passage put at a given place.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::readings::{
+    MEASURES, Quality, Side, UNJUDGED, at_least, difference, percent, qualities, question_seed, random_orders, read,
+    side, signed,
+};
+use super::report::{Chart, Report, Table};
+use super::stability::{in_list, ndcg};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Point};
+use crate::evaluation::compare::data::{Data, Question};
+use crate::evaluation::summary::{Mean, mean_of};
+use engine::methods;
+use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use numeric::{mean, real};
+use protocol::backend::Refusal;
+
+const COMPLETE: &str = "complete";
+const VARIABLE: &str = "variable pruning";
+const RETRIEVER: &str = "retriever";
+const RANDOM: &str = "random orders";
+
+/// The designs, with their names in tables: those of Table 6, then the default of `moi`.
+const DESIGNS: [(&str, Scheme, bool); 5] = [
+    (COMPLETE, Scheme::Random, false),
+    ("cyclic", Scheme::Cyclic, false),
+    ("pruned", Scheme::Pruned, false),
+    (VARIABLE, Scheme::Pruned, true),
+    ("prefix", Scheme::Prefix, false),
+];
+/// Places at which the relevant passage is put; the paper's Table 7 has the second to the fourth.
+const PLACES: usize = 4;
+
+/// See the module.
+pub(super) struct Designs;
+
+/// What a ranking took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Cost {
+    /// Tokens evaluated; those that were in the cache count.
+    tokens: f64,
+    /// Tokens of all prompts if each were evaluated from its beginning.
+    naive: f64,
+}
+
+/// One question.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Asked {
+    /// Orders by row, indices of passages; several for the random ones.
+    orders: BTreeMap<String, Vec<Vec<usize>>>,
+    /// By design.
+    costs: BTreeMap<String, Cost>,
+    /// By row; empty without reference answers.
+    quality: BTreeMap<String, Quality>,
+}
+
+/// All rows, in the order of the tables.
+fn names() -> Vec<String> {
+    let designs = DESIGNS.map(|(name, ..)| name.to_owned());
+    let orders = [RETRIEVER, RANDOM].map(str::to_owned);
+    designs.into_iter().chain(orders).chain((1..=PLACES).map(relevant_at)).collect()
+}
+
+fn relevant_at(place: usize) -> String {
+    format!("relevant passage at place {place}")
+}
+
+/// What is taken of a cost.
+type OfCost = fn(&Cost) -> f64;
+
+/// The two costs that are set beside those of the complete design.
+const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
+
+impl Analysis for Designs {
+    fn name(&self) -> &'static str {
+        "designs"
+    }
+
+    fn title(&self) -> &'static str {
+        "What cheaper designs lose (MOI, Tables 6 and 7)"
+    }
+
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { passages: 2, ..Needs::default() }
+    }
+
+    /// Answers are read from given orders, which the protocol does not carry.
+    fn local(&self, data: &Data) -> bool {
+        data.questions.iter().any(|question| !question.list.answers.is_empty())
+    }
+
+    fn takes_task(&self) -> bool {
+        true
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let (list, settings) = (&question.list, context.settings);
+            let passages = context.passages(self, question);
+            at_least(&passages, 2, "for a ranking")?;
+            let labels = &list.labels[..passages.len()];
+            let relevant = labels.iter().position(|label| *label >= settings.threshold);
+            if relevant.is_none() && list.answers.is_empty() {
+                let problem = "labels: none of the passages that are read is relevant, and answers is empty: nothing tells rankings apart";
+                return Err(Refusal::Question(problem.to_owned()));
+            }
+            let mut asked = Asked::default();
+            let scored = passages.iter().all(|passage| passage.retriever_score.is_some());
+            for (name, scheme, variable) in DESIGNS.into_iter().filter(|(_, _, variable)| scored || !variable) {
+                let (ranking, cost) = rank(question, context, &passages, scheme, variable).await?;
+                asked.orders.insert(name.to_owned(), vec![ranking]);
+                asked.costs.insert(name.to_owned(), cost);
+            }
+            let n = passages.len();
+            asked.orders.insert(RETRIEVER.to_owned(), vec![(0..n).collect()]);
+            asked.orders.insert(RANDOM.to_owned(), random_orders(n, &question.id, settings)?);
+            if let Some(relevant) = relevant {
+                let at = |place| (relevant_at(place + 1), vec![moved(n, relevant, place)]);
+                asked.orders.extend((0..PLACES.min(n)).map(at));
+            }
+            if !list.answers.is_empty() {
+                let engine = context.engine()?;
+                let contexts: Vec<Vec<usize>> = asked.orders.values().flatten().cloned().collect();
+                let mut measured = qualities(engine, question, &passages, contexts, settings).await?.into_iter();
+                for (name, orders) in &asked.orders {
+                    let of_row: Vec<Quality> = measured.by_ref().take(orders.len()).collect();
+                    asked.quality.extend(Quality::mean(&of_row).map(|quality| (name.clone(), quality)));
+                }
+            }
+            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+        })
+    }
+
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+        let asked: Vec<(&[f64], Asked)> =
+            answers.iter().map(|answer| &answer.question.list.labels[..]).zip(asked).collect();
+        let found = Found { asked: &asked, settings };
+        let mut report = Report::default();
+        let tables = [found.rows(&mut report), found.differences(&mut report)];
+        report.tables.extend(tables);
+        let points = DESIGNS.iter().filter_map(|(name, ..)| {
+            let (gain, tokens) = (found.mean(&found.gains(name, "nDCG@10")), found.mean(&found.tokens(name)));
+            Some(Point { name: (*name).to_owned(), x: tokens.value?, y: gain.value?, bounds: gain.low.zip(gain.high) })
+        });
+        let points: Vec<Point> = points.collect();
+        if !points.is_empty() {
+            let svg = charts::scatter(&points, &Axes { x: "tokens of a ranking", y: "nDCG@10" })?;
+            report.charts.push(Chart { caption: "nDCG@10 by what a ranking takes".to_owned(), svg });
+        }
+        report.verdict = found.verdict();
+        let without = asked.iter().filter(|(_, one)| !one.orders.contains_key(VARIABLE)).count();
+        report.notes = notes(without);
+        Ok(report)
+    }
+}
+
+/// A design of the question's own.
+fn options(question: &Question, (scheme, variable_pruning): (Scheme, bool), settings: &Settings) -> MoiOptions {
+    let seed = question_seed(settings.seed, &question.id);
+    MoiOptions { scheme: Some(scheme), variable_pruning, seed, ..MoiOptions::default() }
+}
+
+/// A ranking by one design, and its cost.
+async fn rank(
+    question: &Question,
+    context: &Context<'_>,
+    passages: &[Passage],
+    scheme: Scheme,
+    variable_pruning: bool,
+) -> Result<(Vec<usize>, Cost), Refusal> {
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: passages.to_vec(),
+        method: methods::find("moi"),
+        moi: options(question, (scheme, variable_pruning), context.settings),
+        passage_tokens: context.settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    let answer = context.backend.rerank(&request).await?;
+    let ranking: Vec<usize> =
+        answer.results.iter().filter_map(|result| usize::try_from(result.original_index).ok()).collect();
+    if ranking.len() != passages.len() {
+        return Err(Refusal::Question("the answer does not rank every passage once".to_owned()));
+    }
+    let usage = answer.usage.unwrap_or_default();
+    let count = |tokens: u64| real(usize::try_from(tokens).unwrap_or(usize::MAX));
+    Ok((ranking, Cost { tokens: count(usage.tokens + usage.cached_tokens), naive: count(usage.naive_tokens) }))
+}
+
+/// The retriever's order of `n` passages with one of them at another place, from 0.
+fn moved(n: usize, passage: usize, place: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).filter(|index| *index != passage).collect();
+    order.insert(place.min(order.len()), passage);
+    order
+}
+
+/// All questions, with what is computed of them.
+struct Found<'a> {
+    /// Labels and answers.
+    asked: &'a [(&'a [f64], Asked)],
+    settings: &'a Settings,
+}
+
+impl Found<'_> {
+    fn mean(&self, values: &[Option<f64>]) -> Mean {
+        mean_of(values, &self.settings.statistics)
+    }
+
+    /// A rank metric of a row over the labels in the list, the mean over its orders.
+    fn gains(&self, name: &str, metric: &str) -> Vec<Option<f64>> {
+        let of = |order: &Vec<usize>, labels: &[f64]| match metric {
+            "nDCG@10" => ndcg(order, labels, self.settings.threshold),
+            other => in_list(other, order, labels, self.settings.threshold),
+        };
+        let one = |(labels, asked): &(&[f64], Asked)| {
+            let gains: Vec<f64> =
+                asked.orders.get(name)?.iter().map(|order| of(order, labels)).collect::<Option<_>>()?;
+            (!gains.is_empty()).then(|| mean(&gains))
+        };
+        self.asked.iter().map(one).collect()
+    }
+
+    fn quality(&self, name: &str, measure: usize) -> Vec<Option<f64>> {
+        self.asked.iter().map(|(_, asked)| Some(asked.quality.get(name)?.measure(measure))).collect()
+    }
+
+    fn tokens(&self, name: &str) -> Vec<Option<f64>> {
+        self.asked.iter().map(|(_, asked)| Some(asked.costs.get(name)?.tokens)).collect()
+    }
+
+    /// A design's cost as a share of the complete design's, of each question.
+    fn shares(&self, name: &str, of: fn(&Cost) -> f64) -> Vec<Option<f64>> {
+        let share = |asked: &Asked| Some(of(asked.costs.get(name)?) / of(asked.costs.get(COMPLETE)?));
+        self.asked.iter().map(|(_, asked)| share(asked).filter(|share| share.is_finite())).collect()
+    }
+
+    /// Rankings, answers and costs, a row each.
+    fn rows(&self, report: &mut Report) -> Table {
+        let mut rows = Vec::new();
+        for name in
+            names().into_iter().filter(|name| self.asked.iter().any(|(_, asked)| asked.orders.contains_key(name)))
+        {
+            let mut row = vec![name.clone()];
+            for metric in ["nDCG@10", "RR"] {
+                row.push(report.number(format!("{name}: {metric}"), metric, self.mean(&self.gains(&name, metric))));
+            }
+            for (number, (measure, unit)) in MEASURES.into_iter().enumerate() {
+                row.push(report.number(format!("{name}: {measure}"), unit, self.mean(&self.quality(&name, number))));
+            }
+            let tokens = self.mean(&self.tokens(&name));
+            row.push(tokens.value.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}")));
+            for (what, of) in COSTS {
+                let share = self.mean(&self.shares(&name, of));
+                row.push(share.value.map_or_else(|| "–".to_owned(), percent));
+                if share.value.is_some() {
+                    report.number(format!("{name}: {what} over the complete design's"), "share", share);
+                }
+            }
+            rows.push(row);
+        }
+        let head = ["order", "nDCG@10", "RR"].into_iter().chain(MEASURES.map(|(measure, _)| measure));
+        let costs = ["tokens", "of the complete design's", "the same without shared prefixes"];
+        Table {
+            caption: format!("Rankings, the answer from each, and what each takes, {} questions", self.asked.len()),
+            head: head.chain(costs).map(str::to_owned).collect(),
+            rows,
+        }
+    }
+
+    /// A row less the complete design's, in nDCG@10 and in the reference's likelihood.
+    fn against_complete(&self, name: &str) -> [Mean; 2] {
+        let statistics = &self.settings.statistics;
+        [
+            difference(&self.gains(name, "nDCG@10"), &self.gains(COMPLETE, "nDCG@10"), statistics),
+            difference(&self.quality(name, 0), &self.quality(COMPLETE, 0), statistics),
+        ]
+    }
+
+    fn differences(&self, report: &mut Report) -> Table {
+        let mut rows = Vec::new();
+        for name in names().into_iter().filter(|name| name != COMPLETE) {
+            let [gain, likelihood] = self.against_complete(&name);
+            if gain.value.is_none() && likelihood.value.is_none() {
+                continue;
+            }
+            let title = format!("{name} − {COMPLETE}");
+            let (measure, unit) = MEASURES[0];
+            rows.push(vec![
+                name,
+                report.number(format!("{title}: nDCG@10"), "nDCG", gain),
+                report.number(format!("{title}: {measure}"), unit, likelihood),
+            ]);
+        }
+        Table {
+            caption: "Paired differences to the complete design".to_owned(),
+            head: ["order", "nDCG@10", MEASURES[0].0].map(str::to_owned).to_vec(),
+            rows,
+        }
+    }
+
+    /// The cheapest design of Table 6, and what it loses.
+    fn verdict(&self) -> String {
+        let cheaper = DESIGNS.iter().filter(|(name, scheme, _)| *name != COMPLETE && *scheme != Scheme::Prefix);
+        let costed =
+            cheaper.filter_map(|(name, ..)| Some((*name, self.mean(&self.shares(name, |cost| cost.tokens)).value?)));
+        let Some((name, share)) = costed.min_by(|left, right| left.1.total_cmp(&right.1)) else {
+            return "There is nothing to compare.".to_owned();
+        };
+        let [gain, likelihood] = self.against_complete(name);
+        let (number, what) =
+            if gain.value.is_some() { (gain, "nDCG@10") } else { (likelihood, "log P(reference) a token") };
+        if number.value.is_none() {
+            return "There is nothing to compare.".to_owned();
+        }
+        let outcome = match side(&number) {
+            Side::Above => "is better, by".to_owned(),
+            Side::Below => "is worse, by".to_owned(),
+            Side::Within => "differs within the error, by".to_owned(),
+            Side::Unknown => format!("differs, {UNJUDGED}, by"),
+        };
+        format!(
+            "The paper's cheapest design, {name}, takes {} of the tokens of complete orders; its {what} {outcome} {}, over {} questions.",
+            percent(share),
+            signed(&number),
+            number.questions
+        )
+    }
+}
+
+fn notes(without_scores: usize) -> Vec<String> {
+    let mut notes = vec![
+        "Complete: 3N random whole orders, the paper's row \"MoI\"; cyclic: the N rotations of the retriever's order; pruned: these, cut to half of the passages; variable pruning: cut by the mass of the retriever's scores (the paper gives no formula, this one is ours); prefix: the default of moi, which is not in the paper.".to_owned(),
+        "The answers are from all passages in the order of the ranking. Random orders are the baseline of Table 6; the relevant passage at a place is that of Table 7: the first relevant passage there, the others in the retriever's order.".to_owned(),
+        "The paper gives savings against calls without shared prefixes, which is the last column. Prompts that begin alike are evaluated once here, so whole orders cost less and a cut saves less.".to_owned(),
+        "The paper states what share of the gain over random orders a design keeps. A ratio of two small differences has no useful interval over few questions, so the differences themselves are given.".to_owned(),
+        "nDCG@10 and RR are over the labels of the list's own passages; a difference below 0 is a loss.".to_owned(),
+    ];
+    if without_scores > 0 {
+        notes.push(format!(
+            "{without_scores} questions have no variable pruning: a passage of theirs has no retriever's score."
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

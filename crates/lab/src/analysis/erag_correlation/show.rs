@@ -1,0 +1,205 @@
+//! Tables, chart and verdict.
+
+use super::{ANNOTATORS, Labelled, QUALITIES};
+use crate::analysis::Settings;
+use crate::analysis::coefficient::{Pairs, coefficient, difference, paired};
+use crate::analysis::readings::{Side, side};
+use crate::analysis::report::{Chart, Report, Table, cell};
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::Axes;
+use crate::evaluation::curves::{Plotted, plot};
+use crate::evaluation::summary::Mean;
+use engine::evaluate::Annotator;
+use numeric::real;
+use rag_metrics::agreement::Correlation;
+use rag_metrics::rank::{Grading, Metric};
+
+/// Coefficients of the tables, each with its name in figures.
+const KINDS: [(Correlation, &str); 2] = [(Correlation::KendallB, "tau-b"), (Correlation::Spearman, "rho")];
+
+/// The questions that were labelled.
+pub struct Study<'a> {
+    pub questions: Vec<Labelled>,
+    pub metrics: Vec<Metric>,
+    pub settings: &'a Settings,
+}
+
+/// An annotator's metric with the highest tau-b over whole lists.
+struct Best {
+    annotator: Annotator,
+    metric: Metric,
+    tau: Mean,
+}
+
+impl Best {
+    fn name(&self) -> String {
+        format!("{}, {}", self.annotator.name(), self.metric)
+    }
+}
+
+impl Study<'_> {
+    pub fn report(&self) -> Result<Report, EvaluationError> {
+        let mut report = Report::default();
+        for quality in QUALITIES {
+            for (kind, sign) in KINDS {
+                self.table(&mut report, quality, (kind, sign));
+            }
+        }
+        let best: Vec<Best> = ANNOTATORS.iter().filter_map(|annotator| self.best(*annotator)).collect();
+        self.over_cutoffs(&mut report, &best)?;
+        report.verdict = self.verdict(&mut report, &best);
+        report.notes = vec![
+            format!(
+                "The generator answered greedily, in at most {} tokens, from each passage alone and from the first k \
+                 passages in one prompt. The paper's Table 1 takes a T5-small with Fusion-in-Decoder trained for each data set, and \
+                 50 passages; its Fig. 3 has prompts like these.",
+                self.settings.answer_tokens()
+            ),
+            "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
+            format!(
+                "P is the mean of the labels, Success their maximum, and nDCG takes them as gains; the other metrics count labels of at least {}, and the \
+                 data's own (provenance) of at least {}. R and the ideal of nDCG are over the first k passages, as in the paper, so that R \
+                 says whether any of them counts.",
+                Grading::ERAG.threshold,
+                self.settings.threshold
+            ),
+            "Of each annotator the metric with the highest tau-b over whole lists stands in the chart, as in the paper's Fig. 1. It is \
+             chosen and shown on the same questions, which flatters each a little."
+                .to_owned(),
+            "– stands where one side is the same for every question. Intervals of coefficients take a fifth of the resamples, and \
+             leave out resamples in which one side is the same everywhere: over few questions that tie they say little."
+                .to_owned(),
+        ];
+        let varies = |quality: &Annotator| {
+            let values: Vec<Option<f64>> = self.questions.iter().map(|one| one.quality(*quality, None)).collect();
+            values.windows(2).any(|pair| pair[0] != pair[1])
+        };
+        let constant: Vec<&str> = QUALITIES.iter().filter(|one| !varies(one)).map(|one| one.name()).collect();
+        if !constant.is_empty() {
+            let problem = "the same for every question, so there are no tables of it";
+            report.notes.push(format!("{} of the answers from the whole lists: {problem}.", constant.join(", ")));
+        }
+        Ok(report)
+    }
+
+    fn pairs(&self, (annotator, metric): (Annotator, &Metric), quality: Annotator, cutoff: Option<usize>) -> Pairs {
+        let threshold = self.settings.threshold;
+        let metric = |one: &Labelled| one.metric(annotator, metric, cutoff, threshold);
+        let left: Vec<Option<f64>> = self.questions.iter().map(metric).collect();
+        let right: Vec<Option<f64>> = self.questions.iter().map(|one| one.quality(quality, cutoff)).collect();
+        paired(&left, &right)
+    }
+
+    fn table(&self, report: &mut Report, quality: Annotator, (kind, sign): (Correlation, &str)) {
+        let rows = ANNOTATORS.iter().map(|annotator| {
+            let cells = self.metrics.iter().map(|metric| {
+                let pairs = self.pairs((*annotator, metric), quality, None);
+                let mean = coefficient(kind, &pairs, &self.settings.statistics);
+                report.number(format!("{sign} of {metric} by {} with {}", annotator.name(), quality.name()), "", mean)
+            });
+            std::iter::once(annotator.name().to_owned()).chain(cells).collect()
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        // A table without a number says nothing; its numbers are in the figures as absent.
+        let none = cell(&Mean { value: None, low: None, high: None, questions: 0 });
+        if rows.iter().all(|row| row[1..].iter().all(|cell| *cell == none)) {
+            return;
+        }
+        let head = std::iter::once("labels".to_owned()).chain(self.metrics.iter().map(ToString::to_string));
+        report.tables.push(Table {
+            caption: format!("{kind} with the {} of the answer from the whole list", quality.name()),
+            head: head.collect(),
+            rows,
+        });
+    }
+
+    fn best(&self, annotator: Annotator) -> Option<Best> {
+        let tau = |metric: &Metric| {
+            let pairs = self.pairs((annotator, metric), QUALITIES[0], None);
+            let tau = coefficient(Correlation::KendallB, &pairs, &self.settings.statistics);
+            tau.value.is_some().then_some(Best { annotator, metric: *metric, tau })
+        };
+        let value = |best: &Best| best.tau.value.unwrap_or(f64::NEG_INFINITY);
+        // The first of equal metrics.
+        let better = |best: Best, one: Best| if value(&one) > value(&best) { one } else { best };
+        self.metrics.iter().filter_map(tau).reduce(better)
+    }
+
+    /// The paper's figure over the number of passages.
+    fn over_cutoffs(&self, report: &mut Report, best: &[Best]) -> Result<(), EvaluationError> {
+        let mut cutoffs: Vec<usize> = self.questions.iter().flat_map(|one| one.cutoffs.iter().copied()).collect();
+        cutoffs.sort_unstable();
+        cutoffs.dedup();
+        let quality = QUALITIES[0];
+        let mut curves: Vec<Plotted> =
+            best.iter().map(|one| Plotted { name: one.name(), points: Vec::new() }).collect();
+        let mut rows = Vec::with_capacity(cutoffs.len());
+        for cutoff in cutoffs {
+            let mut row = vec![cutoff.to_string()];
+            for (one, curve) in best.iter().zip(&mut curves) {
+                let pairs = self.pairs((one.annotator, &one.metric), quality, Some(cutoff));
+                let mean = coefficient(Correlation::KendallB, &pairs, &self.settings.statistics);
+                curve.points.extend(mean.value.map(|value| (real(cutoff), value)));
+                row.push(report.number(format!("tau-b of {} over {cutoff} passages", one.name()), "", mean));
+            }
+            let lists = self.questions.iter().filter(|one| one.at(Some(cutoff)).is_some()).count();
+            row.push(lists.to_string());
+            rows.push(row);
+        }
+        let head = std::iter::once("passages".to_owned()).chain(best.iter().map(Best::name));
+        report.tables.push(Table {
+            caption: format!(
+                "{} with the {} of the answer from the first passages",
+                Correlation::KendallB,
+                quality.name()
+            ),
+            head: head.chain(std::iter::once("questions".to_owned())).collect(),
+            rows,
+        });
+        report.charts.push(Chart {
+            caption: format!("Agreement with the {} of the answer, over the number of passages", quality.name()),
+            svg: plot(&curves, &Axes { x: "passages", y: "tau-b" })?,
+        });
+        Ok(())
+    }
+
+    /// Whether labels by the generator's answers agree better than the baselines do.
+    fn verdict(&self, report: &mut Report, best: &[Best]) -> String {
+        let (quality, questions) = (QUALITIES[0], self.questions.len());
+        let own = best.iter().find(|one| one.annotator == quality);
+        let value = |one: &&Best| one.tau.value.unwrap_or(f64::NEG_INFINITY);
+        let baselines = best.iter().filter(|one| !one.annotator.scores_answers());
+        let baseline = baselines.max_by(|left, right| value(left).total_cmp(&value(right)));
+        let Some(own) = own else {
+            return format!(
+                "Nothing can be compared: over {questions} questions the {0} of the answers from the whole lists, or the labels by \
+                 {0}, do not vary.",
+                quality.name()
+            );
+        };
+        let begin = format!(
+            "Labels by the {0} of the generator's own answers agree with the {0} of the answer from the whole list to a tau-b of {1} \
+             ({2} over the labels, {questions} questions)",
+            quality.name(),
+            cell(&own.tau),
+            own.metric
+        );
+        let Some(baseline) = baseline else { return format!("{begin}; no baseline varies.") };
+        let pairs = |one: &Best| self.pairs((one.annotator, &one.metric), quality, None);
+        let statistics = &self.settings.statistics;
+        let less = difference(Correlation::KendallB, &pairs(own), &pairs(baseline), statistics);
+        let what = match side(&less) {
+            Side::Above => "more than",
+            Side::Below => "less than",
+            Side::Within => "within the error of",
+            Side::Unknown => "against",
+        };
+        let less = report.number(format!("tau-b of {} less that of {}", own.name(), baseline.name()), "", less);
+        format!(
+            "{begin}, {what} the {} of the best baseline ({} over {}; difference {less}).",
+            cell(&baseline.tau),
+            baseline.metric,
+            baseline.annotator.name()
+        )
+    }
+}

@@ -1,0 +1,335 @@
+//! What the first passages of a list do for the generator, by their number and by their order (Dai et al., *SePer*, Fig. 5 (a)
+//! and (c), sections 5.3 and 5.5).
+//!
+//! For every k, or those of `depths`, the first k passages are a context: once in the retriever's order, once in the order of
+//! the server's default method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a
+//! question draw the same random numbers, so differences are paired twice: by sample and by question.
+
+use serde::{Deserialize, Serialize};
+
+use super::readings::{Side, UNJUDGED, question_seed, side, signed};
+use super::report::{Chart, Report, Table};
+use super::sampled::{self, Both, Kind};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, OWN_DESIGNS, Settings};
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Estimate, Series};
+use crate::evaluation::compare::data::Question;
+use crate::evaluation::summary::{Mean, mean_of};
+use engine::rerank::{MoiOptions, Passage, RerankRequest};
+use engine::utility::UtilityRequest;
+use numeric::real;
+use protocol::backend::Refusal;
+use protocol::v1;
+
+/// See the module.
+pub(super) struct UtilityByDepth;
+
+/// DeltaSePer of one question, by [`numbers`] of passages.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Curves {
+    retriever: Vec<Both>,
+    reranked: Vec<Both>,
+}
+
+impl Analysis for UtilityByDepth {
+    fn name(&self) -> &'static str {
+        "utility-by-depth"
+    }
+
+    fn title(&self) -> &'static str {
+        "How many passages help, and in which order (SePer, Fig. 5 a and c)"
+    }
+
+    fn format(&self) -> u32 {
+        OWN_DESIGNS + EMPTY_ANSWERS
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { references: true, entailment: true, ..Needs::default() }
+    }
+
+    /// The paper's largest k.
+    fn passages(&self) -> usize {
+        10
+    }
+
+    fn takes_task(&self) -> bool {
+        true
+    }
+
+    fn takes_depths(&self) -> bool {
+        true
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let passages = context.passages(self, question);
+            let order = reranked(question, context, &passages).await?;
+            let count = passages.len();
+            let numbers: Vec<usize> = numbers(context.settings, count).collect();
+            let given = numbers.iter().map(|&k| (0..k).collect());
+            let subsets: Vec<Vec<usize>> = given.chain(numbers.iter().map(|&k| order[..k].to_vec())).collect();
+            let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
+            let answer = context.backend.utility(&request, false).await?;
+            let deltas: Vec<Both> = answer.utilities.iter().map(Both::delta).collect();
+            let wanted = 2 * numbers.len();
+            if deltas.len() != wanted {
+                return Err(Refusal::Question(format!("{} contexts of {wanted} were measured", deltas.len())));
+            }
+            let (retriever, reranked) = deltas.split_at(numbers.len());
+            sampled::kept(Curves { retriever: retriever.to_vec(), reranked: reranked.to_vec() })
+        })
+    }
+
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+        let curves: Vec<Curves> = sampled::values(answers)?;
+        let mut report = Report::default();
+        for kind in Kind::ALL {
+            let depths = depths(&curves, kind, settings);
+            if depths.is_empty() {
+                report.notes.push("The entailment model is two-way, so there is no hard DeltaSePer.".to_owned());
+                continue;
+            }
+            let series = [("retriever's order", 0), ("reranked", 1)].map(|(name, at)| {
+                let point = |(k, means): (usize, &[Mean; 4])| {
+                    let mean = &means[at];
+                    Some(Estimate { x: real(number(settings, k)), y: mean.value?, bounds: mean.low.zip(mean.high) })
+                };
+                Series { name: name.to_owned(), points: depths.iter().enumerate().filter_map(point).collect() }
+            });
+            let svg = charts::estimates(&series, &Axes { x: "passages", y: "DeltaSePer" })?;
+            report.charts.push(Chart { caption: format!("{} DeltaSePer of the first passages", capital(kind)), svg });
+            if report.verdict.is_empty() {
+                report.verdict = verdict(&depths, kind, settings);
+            }
+            let name = kind.name();
+            let rows = depths.into_iter().enumerate().map(|(k, [given, reranked, difference, _])| {
+                let (k, questions) = (number(settings, k), given.questions);
+                let mut cell =
+                    |what: &str, mean| report.number(format!("{name}, {what}, {k} passages"), "probability", mean);
+                let cells = [
+                    cell("retriever's order", given),
+                    cell("reranked", reranked),
+                    cell("reranked less retriever's", difference),
+                ];
+                [vec![k.to_string(), questions.to_string()], cells.to_vec()].concat()
+            });
+            let rows = rows.collect();
+            report.tables.push(Table {
+                caption: format!("{} DeltaSePer of the first passages, in probability", capital(kind)),
+                head: ["passages", "questions", "retriever's order", "reranked", "reranked less retriever's"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                rows,
+            });
+        }
+        report.notes.push(format!(
+            "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
+            settings.samples,
+            settings.answer_tokens()
+        ));
+        report.notes.push(
+"The server's default method ranks the same passages, so in a row of all of them the two contexts differ by their order alone. The paper has a cross-encoder choose 5 of 20: --passages 20 --depths 5."
+                .to_owned(),
+        );
+        Ok(report)
+    }
+}
+
+/// The numbers of first passages that are read of so many.
+fn numbers(settings: &Settings, count: usize) -> impl Iterator<Item = usize> {
+    (0..).map(|at| number(settings, at)).take_while(move |k| *k <= count)
+}
+
+/// The number at a place of them; above every count behind the last.
+fn number(settings: &Settings, at: usize) -> usize {
+    if settings.depths.is_empty() { at + 1 } else { settings.depths.get(at).copied().unwrap_or(usize::MAX) }
+}
+
+/// The passages in the order of the server's default method, best first.
+async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passage]) -> Result<Vec<usize>, Refusal> {
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: passages.to_vec(),
+        moi: MoiOptions { seed: question_seed(context.settings.seed, &question.id), ..MoiOptions::default() },
+        passage_tokens: context.settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    permutation(&context.backend.rerank(&request).await?, passages.len())
+}
+
+/// The indices of the results, which must name every passage once.
+fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, Refusal> {
+    let index = |result: &v1::RankedPassage| usize::try_from(result.original_index).ok();
+    let order: Vec<usize> = answer.results.iter().filter_map(index).collect();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    let complete = sorted.into_iter().eq(0..count);
+    if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
+}
+
+/// By the place of the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in
+/// the retriever's order the mean difference to the least number. Empty where no question has this kind.
+fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 4]> {
+    let deepest = curves.iter().map(|one| one.retriever.len()).max().unwrap_or(0);
+    let at = |k: usize| {
+        let both = curves.iter().map(|one| {
+            let value = |side: &[Both]| side.get(k).and_then(|both| both.of(kind));
+            (value(&one.retriever), value(&one.reranked))
+        });
+        let (given, reranked) = sampled::pairs(both);
+        let difference: Vec<Option<f64>> = reranked.iter().zip(&given).map(|(r, g)| Some(r - g)).collect();
+        let mean = |values: Vec<f64>| mean_of(&values.into_iter().map(Some).collect::<Vec<_>>(), &settings.statistics);
+        let gain = curves.iter().map(|one| {
+            let at = |k: usize| one.retriever.get(k).and_then(|both| both.of(kind));
+            Some(at(k)? - at(0)?)
+        });
+        let gain = mean_of(&gain.collect::<Vec<_>>(), &settings.statistics);
+        [mean(given), mean(reranked), mean_of(&difference, &settings.statistics), gain]
+    };
+    (0..deepest).map(at).take_while(|means| means[0].questions > 0).collect()
+}
+
+fn capital(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Soft => "Soft",
+        Kind::Hard => "Hard",
+    }
+}
+
+/// What the passages gain, how many are enough, and where the orders differ beyond the error. Depths that some lists do not reach
+/// are means over other questions, and are not compared.
+fn verdict(depths: &[[Mean; 4]], kind: Kind, settings: &Settings) -> String {
+    let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
+    let reached = depths.iter().take_while(|means| means[0].questions == depths[0][0].questions).count();
+    let best = (0..reached).max_by(|l, r| value(&depths[*l][0]).total_cmp(&value(&depths[*r][0])).then(r.cmp(l)));
+    let Some(best) = best else { return "There is nothing to compare.".to_owned() };
+    let where_is = |holds: fn(&Mean) -> bool| {
+        let places = depths.iter().enumerate().filter(|(_, means)| holds(&means[2]));
+        sampled::listed(&places.map(|(k, _)| number(settings, k)).collect::<Vec<_>>())
+    };
+    let gain = &depths[best][3];
+    let least = match number(settings, 0) {
+        1 => "the first alone".to_owned(),
+        least => format!("the first {least}"),
+    };
+    let more = match side(gain) {
+        _ if best == 0 => String::new(),
+        Side::Above => format!(", more than {least} by {}", signed(gain)),
+        Side::Below => format!(", less than {least} by {}", signed(gain)),
+        Side::Within => format!(", within the error of {least}, {}", signed(gain)),
+        Side::Unknown => format!(", {} to {least}, {UNJUDGED}", signed(gain)),
+    };
+    let orders = if depths.iter().all(|means| side(&means[2]) == Side::Unknown) {
+        "there are too few questions, or no intervals, to judge the reranked order by".to_owned()
+    } else {
+        format!(
+            "the reranked order is better beyond the error at these numbers of passages: {}, and worse at: {}",
+            where_is(sampled::above),
+            where_is(sampled::below)
+        )
+    };
+    let most = format!("{} {} DeltaSePer{more}", sampled::signed(depths[best][0].value), kind.name());
+    let (first, last) = (number(settings, best), number(settings, reached - 1));
+    if reached == 1 && !settings.depths.is_empty() {
+        let passages = if first == 1 { "passage has" } else { "passages have" };
+        format!("In the retriever's order the first {first} {passages} {most}; {orders}.")
+    } else if settings.depths.is_empty() {
+        format!(
+            "In the retriever's order {first} of the {last} passages that all lists have help most ({most}); {orders}."
+        )
+    } else {
+        format!(
+            "In the retriever's order the first {first} help most, of the numbers read, up to {last}, that all lists have ({most}); {orders}."
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::sampled::{bare_settings, figure};
+    use super::*;
+
+    fn both(soft: f64) -> Both {
+        Both { soft: Some(soft), hard: None }
+    }
+
+    fn answers<'a>(question: &'a Question, curves: &[(&[f64], &[f64])]) -> Vec<Answer<'a>> {
+        let side = |values: &[f64]| values.iter().copied().map(both).collect();
+        let one = |(given, reranked): &(&[f64], &[f64])| {
+            let value = json!(Curves { retriever: side(given), reranked: side(reranked) });
+            Answer { question, value }
+        };
+        curves.iter().map(one).collect()
+    }
+
+    /// The shorter list counts at the depths that it reaches.
+    #[test]
+    fn means_are_over_the_questions_that_reach_a_depth() {
+        let question = Question::default();
+        let answers = answers(&question, &[(&[0.1, 0.3], &[0.3, 0.3]), (&[0.0], &[0.0])]);
+        let report = UtilityByDepth.report(&answers, &bare_settings()).unwrap();
+        let near = |name: &str, expected: f64| assert!((figure(&report, name) - expected).abs() < 1e-12, "{name}");
+        near("soft, retriever's order, 1 passages", 0.05);
+        near("soft, reranked, 1 passages", 0.15);
+        near("soft, reranked less retriever's, 1 passages", 0.1);
+        near("soft, reranked less retriever's, 2 passages", 0.0);
+        assert_eq!(report.tables[0].rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["2", "1"]);
+        assert_eq!(report.tables.len(), 1, "a two-way model has no hard DeltaSePer");
+        assert!(
+            report
+                .verdict
+                .starts_with("In the retriever's order 1 of the 1 passages that all lists have help most (+0.050"),
+            "{}",
+            report.verdict
+        );
+        assert!(report.verdict.ends_with("or no intervals, to judge the reranked order by."), "{}", report.verdict);
+    }
+
+    /// Ten questions that all gain .2 at the first passage: the interval has no width.
+    #[test]
+    fn a_difference_beyond_the_error_is_said() {
+        let question = Question::default();
+        let both = answers(&question, &[(&[0.1, 0.3][..], &[0.3, 0.2][..]); 10]);
+        let statistics = rag_metrics::resample::Statistics { resamples: 100, ..Default::default() };
+        let report = UtilityByDepth.report(&both, &Settings { statistics, ..bare_settings() }).unwrap();
+        assert!(report.verdict.ends_with("numbers of passages: 1, and worse at: 2."), "{}", report.verdict);
+        assert!(report.verdict.contains("2 of the 2 passages"), "{}", report.verdict);
+        assert!(report.verdict.contains("more than the first alone by +0.200 [+0.200, +0.200]"), "{}", report.verdict);
+        let settings = Settings { depths: vec![2, 5, 9], statistics, ..bare_settings() };
+        let report = UtilityByDepth.report(&both, &settings).unwrap();
+        assert!(report.verdict.contains("the first 5 help most, of the numbers read, up to 5,"), "{}", report.verdict);
+        assert!(report.verdict.contains("more than the first 2 by +0.200"), "{}", report.verdict);
+        assert!(report.verdict.ends_with("numbers of passages: 2, and worse at: 5."), "{}", report.verdict);
+        assert!((figure(&report, "soft, reranked, 5 passages") - 0.2).abs() < 1e-12);
+        let one = answers(&question, &[(&[0.1][..], &[0.3][..]); 10]);
+        let report = UtilityByDepth.report(&one, &Settings { depths: vec![5], ..settings }).unwrap();
+        let told =
+            "In the retriever's order the first 5 passages have +0.100 soft DeltaSePer; the reranked order is better";
+        assert!(report.verdict.starts_with(told), "{}", report.verdict);
+    }
+
+    #[test]
+    fn a_list_has_the_numbers_that_it_reaches() {
+        let of = |depths: &[usize], count| {
+            numbers(&Settings { depths: depths.to_vec(), ..bare_settings() }, count).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[], 3), [1, 2, 3]);
+        assert_eq!(of(&[1, 5, 10], 9), [1, 5]);
+        assert_eq!(of(&[5, 10], 4), [0_usize; 0]);
+    }
+
+    #[test]
+    fn an_answer_must_rank_every_passage_once() {
+        let answer = |indices: &[u32]| {
+            let result = |index: &u32| v1::RankedPassage { original_index: *index, ..Default::default() };
+            v1::RerankResponse { results: indices.iter().map(result).collect(), ..Default::default() }
+        };
+        assert_eq!(permutation(&answer(&[2, 0, 1]), 3).unwrap(), [2, 0, 1]);
+        for bad in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
+            assert!(permutation(&answer(bad), 3).is_err(), "{bad:?}");
+        }
+    }
+}

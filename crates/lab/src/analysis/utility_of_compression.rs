@@ -1,0 +1,371 @@
+//! What compressed passages do for the generator (Dai et al., *SePer*, Fig. 5 (b), section 5.4).
+//!
+//! The first passages of a list are a context whole, compressed to three quarters, half and a quarter of their tokens by each
+//! method, and without the last ones, which costs nothing. DeltaSePer of each is SePer in the context minus SePer without passages.
+//! All contexts of a question draw the same random numbers. The reference answer's log-likelihood is measured beside it, because it
+//! has no sampling error.
+
+use serde::{Deserialize, Serialize};
+
+use super::readings::{Side, UNJUDGED, side};
+use super::report::{Chart, Report, Table, cell};
+use super::sampled::{self, Both, Kind};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, Settings};
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Estimate, Series};
+use crate::evaluation::compare::data::Question;
+use crate::evaluation::summary::{Mean, mean_of};
+use engine::compress::Method;
+use engine::methods;
+use engine::position_bias::ContextOrder;
+use engine::rerank::{Compression, Passage, RerankRequest};
+use engine::utility::UtilityRequest;
+use numeric::real;
+use protocol::backend::Refusal;
+use protocol::v1;
+
+/// Shares of the tokens that are kept.
+const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
+
+/// The baseline: the fewest of the first passages that hold a share of the tokens.
+const DROPPED: &str = "last passages dropped";
+
+/// See the module.
+pub(super) struct UtilityOfCompression;
+
+/// A context: whole, or compressed by a method at a ratio.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct Shortened {
+    /// Empty for whole passages, [`DROPPED`], or the compression's name.
+    method: String,
+    /// 1 for whole passages.
+    ratio: f64,
+    /// Of the texts, without titles.
+    tokens: usize,
+    delta: Both,
+    /// log P(first reference | context, question) in nats.
+    likelihood: Option<f64>,
+}
+
+impl Analysis for UtilityOfCompression {
+    fn name(&self) -> &'static str {
+        "utility-of-compression"
+    }
+
+    fn title(&self) -> &'static str {
+        "What compressed passages are still worth (SePer, Fig. 5 b)"
+    }
+
+    /// Format 2 counted too many tokens of whole passages, format 3 had no likelihoods.
+    fn format(&self) -> u32 {
+        4 + EMPTY_ANSWERS
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { references: true, entailment: true, ..Needs::default() }
+    }
+
+    fn takes_task(&self) -> bool {
+        true
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let whole = context.passages(self, question);
+            let row = |method: &str, ratio: f64, tokens: usize| Shortened {
+                method: method.to_owned(),
+                ratio,
+                tokens,
+                ..Shortened::default()
+            };
+            let (mut contexts, mut rows, mut lengths) = (vec![whole.clone()], vec![row("", 1.0, 0)], Vec::new());
+            for compressor in Method::ALL {
+                for ratio in RATIOS {
+                    let short = compressed(question, context, &whole, (compressor, ratio)).await?;
+                    // The retriever's order reads nothing, so an answer with it does not say what was cut.
+                    if compressor == Method::LongLlmLingua {
+                        lengths = short.read;
+                    }
+                    rows.push(row(compressor.name(), ratio, short.left));
+                    contexts.push(short.passages);
+                }
+            }
+            rows[0].tokens = lengths.iter().sum();
+            for ratio in RATIOS {
+                let first = within(&lengths, ratio);
+                rows.push(row(DROPPED, ratio, lengths[..first].iter().sum()));
+                contexts.push(whole[..first].to_vec());
+            }
+            // A call each: all contexts of a list in one would exceed the passages that a request may have.
+            for (row, short) in rows.iter_mut().zip(contexts) {
+                let subsets = vec![(0..short.len()).collect()];
+                // Nothing is left of a context whose passages were all dropped, but a request has passages.
+                let passages = if short.is_empty() { whole.clone() } else { short };
+                let asked = sampled::request(question, context, passages);
+                let request = UtilityRequest { subsets, score_references: true, ..asked };
+                let answer = context.backend.utility(&request, false).await?;
+                let missing = || Refusal::Question("a context was not measured".to_owned());
+                let measured = answer.utilities.first().ok_or_else(missing)?;
+                row.delta = Both::delta(measured);
+                row.likelihood = measured.reference_log_likelihoods.first().copied();
+            }
+            sampled::kept(rows)
+        })
+    }
+
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+        let questions: Vec<Vec<Shortened>> = sampled::values(answers)?;
+        let mut report = Report::default();
+        let rows: Vec<Row> = questions
+            .first()
+            .map_or_else(Vec::new, |first| (0..first.len()).map(|at| Row::new(&questions, at, settings)).collect());
+        report.verdict = verdict(&rows);
+        for kind in Kind::ALL {
+            if rows.iter().all(|row| row.delta(kind).questions == 0) {
+                report.notes.push("The entailment model is two-way, so there is no hard DeltaSePer.".to_owned());
+                continue;
+            }
+            let svg = charts::estimates(&series(&rows, kind), &Axes { x: "share of tokens kept", y: "DeltaSePer" })?;
+            let name = kind.name();
+            report
+                .charts
+                .push(Chart { caption: format!("DeltaSePer ({name}) by the share of tokens that is kept"), svg });
+            let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());
+            let cells = |report: &mut Report, row: &Row| {
+                let figure = row.name();
+                let value = report.number(format!("{figure}, {name}, DeltaSePer"), "probability", *row.delta(kind));
+                let less = row.difference(kind);
+                [
+                    Some(value),
+                    less.map(|mean| report.number(format!("{figure}, {name}, less whole"), "probability", *mean)),
+                ]
+            };
+            // Their tokens are figures of the first table only.
+            let table = table(&mut report, &rows, (caption, "DeltaSePer"), kind == Kind::Soft, cells);
+            report.tables.push(table);
+        }
+        let caption = format!("Log-likelihood of the first reference in nats, {} questions", answers.len());
+        let cells = |report: &mut Report, row: &Row| {
+            let figure = row.name();
+            let value = report.number(format!("{figure}, log P(reference)"), "nats", row.likelihood);
+            let less = (!row.is_whole()).then_some(row.likelier);
+            [
+                Some(value),
+                less.map(|mean| report.number(format!("{figure}, log P(reference), less whole"), "nats", mean)),
+            ]
+        };
+        let table = table(&mut report, &rows, (caption, "log P(reference)"), false, cells);
+        report.tables.push(table);
+        report.notes.push(format!(
+            "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
+            settings.samples,
+            settings.answer_tokens()
+        ));
+        report.notes.push(
+"Tokens are those of the texts, without titles. Ratios are shares of the tokens that are read; the share says what was kept. Passages stay in the retriever's order; LongLLMLingua ranks them to share out its tokens."
+                .to_owned(),
+        );
+        Ok(report)
+    }
+}
+
+/// A row a context: its tokens, which become figures where `first`, a measure, and that less the whole passages'.
+fn table(
+    report: &mut Report,
+    rows: &[Row],
+    (caption, measure): (String, &str),
+    first: bool,
+    cells: impl Fn(&mut Report, &Row) -> [Option<String>; 2],
+) -> Table {
+    let none = || "–".to_owned();
+    let mut row = |row: &Row| {
+        let figure = row.name();
+        let tokens =
+            if first { report.number(format!("{figure}, tokens"), "tokens", row.tokens) } else { cell(&row.tokens) };
+        let share = row.share.map_or_else(none, |share| format!("{share:.2}"));
+        let [value, less] = cells(report, row).map(|cell| cell.unwrap_or_else(none));
+        vec![figure, tokens, share, value, less]
+    };
+    let rows = rows.iter().map(&mut row).collect();
+    let head = ["context", "tokens", "share", measure, "less whole passages"].map(str::to_owned).to_vec();
+    Table { caption, head, rows }
+}
+
+/// A context after a compression.
+struct Compressed {
+    /// Tokens of each text that the ranking read, in the retriever's order.
+    read: Vec<usize>,
+    /// Tokens that are left of them.
+    left: usize,
+    /// In the retriever's order, without those that were dropped.
+    passages: Vec<Passage>,
+}
+
+/// The passages, compressed.
+async fn compressed(
+    question: &Question,
+    context: &Context<'_>,
+    whole: &[Passage],
+    (compressor, ratio): (Method, f64),
+) -> Result<Compressed, Refusal> {
+    // LongLLMLingua needs its own ranking (its r_k). Selective-Context does not rank.
+    let ranked = if compressor == Method::LongLlmLingua { compressor.name() } else { "retriever" };
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: whole.to_vec(),
+        method: methods::find(ranked),
+        context_order: ContextOrder::Given,
+        compression: Some(Compression { ratio: Some(ratio), ..Compression::by(compressor) }),
+        passage_tokens: context.settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    let answer = context.backend.rerank(&request).await?;
+    let missing = || Refusal::Question("the answer has no compression".to_owned());
+    let report = answer.compression.as_ref().ok_or_else(missing)?;
+    let left = report.passages.iter().filter(|passage| !passage.dropped);
+    let passage = |one: &v1::CompressedPassage| {
+        let given = usize::try_from(one.original_index).ok().and_then(|index| whole.get(index));
+        given.map(|given| Passage { text: one.compressed_text.clone(), ..given.clone() })
+    };
+    let passages: Option<Vec<Passage>> = left.map(passage).collect();
+    let passages =
+        passages.ok_or_else(|| Refusal::Question("the answer compresses a passage that is not there".to_owned()))?;
+    let left = usize::try_from(report.tokens_after).unwrap_or(usize::MAX);
+    Ok(Compressed { read: read(report, &answer.results, whole.len()), left, passages })
+}
+
+/// How many of the first texts hold at least this share of all tokens.
+fn within(lengths: &[usize], share: f64) -> usize {
+    let enough = share * real(lengths.iter().sum::<usize>());
+    let held = lengths.iter().scan(0, |held, length| {
+        *held += length;
+        Some(real(*held))
+    });
+    held.take_while(|held| *held < enough).count().saturating_add(1).min(lengths.len())
+}
+
+/// Tokens of each text that are read: those that were cut to fit are not. A bound on the tokens of a passage holds for its title
+/// and its frame, too, so it does not say how many of its text are left.
+fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage], texts: usize) -> Vec<usize> {
+    let cut = |index: u32| ranked.iter().find(|one| one.original_index == index).map_or(0, |one| one.tokens_cut);
+    let tokens = |one: &v1::CompressedPassage| one.tokens_before.saturating_sub(cut(one.original_index));
+    let mut lengths = vec![0; texts];
+    for one in &report.passages {
+        let place = usize::try_from(one.original_index).ok().and_then(|index| lengths.get_mut(index));
+        if let Some(length) = place {
+            *length = usize::try_from(tokens(one)).unwrap_or(usize::MAX);
+        }
+    }
+    lengths
+}
+
+/// A context over all questions.
+pub struct Row {
+    method: String,
+    ratio: f64,
+    tokens: Mean,
+    /// Tokens over those of the whole passages, of all questions together.
+    share: Option<f64>,
+    /// Soft, hard.
+    deltas: [Mean; 2],
+    /// Less the whole passages'; the same question's are subtracted.
+    differences: [Mean; 2],
+    likelihood: Mean,
+    /// Less the whole passages'.
+    likelier: Mean,
+}
+
+impl Row {
+    fn new(questions: &[Vec<Shortened>], at: usize, settings: &Settings) -> Self {
+        let of = |value: &dyn Fn(&[Shortened]) -> Option<f64>| {
+            mean_of(&questions.iter().map(|rows| value(rows)).collect::<Vec<_>>(), &settings.statistics)
+        };
+        let tokens =
+            |place: usize| questions.iter().filter_map(move |rows| Some(rows.get(place)?.tokens)).sum::<usize>();
+        let (here, whole) = (real(tokens(at)), real(tokens(0)));
+        let delta = |kind: Kind| of(&|rows| rows.get(at)?.delta.of(kind));
+        let difference = |kind: Kind| of(&|rows| Some(rows.get(at)?.delta.of(kind)? - rows.first()?.delta.of(kind)?));
+        let named = questions.iter().find_map(|rows| rows.get(at));
+        Self {
+            method: named.map_or_else(String::new, |one| one.method.clone()),
+            ratio: named.map_or(1.0, |one| one.ratio),
+            tokens: of(&|rows| Some(real(rows.get(at)?.tokens))),
+            share: (whole > 0.0).then(|| here / whole),
+            deltas: Kind::ALL.map(delta),
+            differences: Kind::ALL.map(difference),
+            likelihood: of(&|rows| rows.get(at)?.likelihood),
+            likelier: of(&|rows| Some(rows.get(at)?.likelihood? - rows.first()?.likelihood?)),
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.method.is_empty()
+    }
+
+    fn name(&self) -> String {
+        if self.is_whole() { "whole passages".to_owned() } else { format!("{} at {}", self.method, self.ratio) }
+    }
+
+    const fn delta(&self, kind: Kind) -> &Mean {
+        &self.deltas[kind as usize]
+    }
+
+    /// `None` for the whole passages.
+    fn difference(&self, kind: Kind) -> Option<&Mean> {
+        (!self.is_whole()).then(|| &self.differences[kind as usize])
+    }
+}
+
+/// A line a method, which ends at the whole passages.
+fn series(rows: &[Row], kind: Kind) -> Vec<Series> {
+    let point = |row: &Row| {
+        let mean = row.delta(kind);
+        Some(Estimate { x: row.share?, y: mean.value?, bounds: mean.low.zip(mean.high) })
+    };
+    let mut methods: Vec<&str> = rows.iter().filter(|row| !row.is_whole()).map(|row| row.method.as_str()).collect();
+    methods.dedup();
+    let line = |method: &str| {
+        let of_it = rows.iter().filter(|row| row.is_whole() || row.method == method);
+        let mut points: Vec<Estimate> = of_it.filter_map(point).collect();
+        points.sort_by(|left, right| left.x.total_cmp(&right.x));
+        Series { name: method.to_owned(), points }
+    };
+    methods.into_iter().map(line).collect()
+}
+
+/// The shortest context that is not worse than the whole passages beyond the error, and what is lost beyond it.
+fn verdict(rows: &[Row]) -> String {
+    let Some(whole) = rows.first() else { return "There is nothing to compare.".to_owned() };
+    let worse: Vec<&Row> = rows[1..].iter().filter(|row| sampled::below(&row.differences[0])).collect();
+    let judged = |row: &&Row| matches!(side(&row.differences[0]), Side::Above | Side::Within);
+    let shortest = rows[1..].iter().filter(judged);
+    let shortest = shortest.min_by(|l, r| real_share(l).total_cmp(&real_share(r)));
+    let gain = sampled::signed(whole.deltas[0].value);
+    if rows[1..].iter().all(|row| side(&row.differences[0]) == Side::Unknown) {
+        return format!(
+            "Whole passages are worth {gain} soft DeltaSePer; what compression loses is in the table, {UNJUDGED}."
+        );
+    }
+    let names: Vec<String> = worse.iter().map(|row| row.name()).collect();
+    let lost = if names.is_empty() {
+        "no compression is worth less beyond the error".to_owned()
+    } else {
+        format!("worth less beyond the error are {}", names.join(", "))
+    };
+    let kept = shortest.map_or_else(String::new, |row| {
+        format!(
+            "; the shortest of the others is {}, with {:.0} % of the tokens and {}",
+            row.name(),
+            100.0 * real_share(row),
+            sampled::signed(row.deltas[0].value)
+        )
+    });
+    format!("Whole passages are worth {gain} soft DeltaSePer; {lost}{kept}.")
+}
+
+fn real_share(row: &Row) -> f64 {
+    row.share.unwrap_or(1.0)
+}
+
+#[cfg(test)]
+mod tests;

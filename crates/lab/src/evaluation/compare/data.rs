@@ -1,0 +1,115 @@
+//! The labelled lists of one or more files.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::evaluation::EvaluationError;
+use files::{self, Empty, FileError, Warnings, labelled, labelled::LabelledList};
+use models::store::hex;
+
+/// Which lists are read.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// At least one.
+    pub files: Vec<PathBuf>,
+    /// Questions left out at the beginning of each file.
+    pub skip: usize,
+    /// Questions taken of each file; all where `None`.
+    pub questions: Option<usize>,
+    /// Least label of a relevant passage.
+    pub threshold: f64,
+    /// The fate of passages without text.
+    pub empty: Empty,
+}
+
+/// A question with its list.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Question {
+    /// Unique over all files.
+    pub id: String,
+    /// Index of its file in [`Data::files`].
+    pub file: usize,
+    pub list: LabelledList,
+}
+
+/// All questions.
+#[derive(Debug, Default)]
+pub struct Data {
+    /// Names of the files, for tables.
+    pub files: Vec<String>,
+    /// By file, in the order of each.
+    pub questions: Vec<Question>,
+    /// Of the files.
+    pub warnings: Warnings,
+}
+
+impl Sources {
+    /// Reads the files. The bad lines of all of them are in one error.
+    pub fn load(&self) -> Result<Data, EvaluationError> {
+        self.load_with(|path, warnings| labelled::lists(path, self.threshold, self.empty, warnings))
+    }
+
+    /// The same for files of another form, which `read` reads.
+    pub fn load_with(
+        &self,
+        read: impl Fn(&Path, &mut Warnings) -> Result<Vec<LabelledList>, FileError>,
+    ) -> Result<Data, EvaluationError> {
+        let (mut questions, mut faults, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
+        let names = self.names();
+        for (file, path) in self.files.iter().enumerate() {
+            match read(path, &mut warnings) {
+                Err(error) => faults.push(error.0),
+                Ok(lists) => {
+                    let taken = lists.into_iter().skip(self.skip).take(self.questions.unwrap_or(usize::MAX));
+                    let before = questions.len();
+                    questions.extend(taken.map(|list| {
+                        let id = if names.len() > 1 { format!("{}/{}", names[file], list.id) } else { list.id.clone() };
+                        Question { id, file, list }
+                    }));
+                    if questions.len() == before {
+                        faults.push(format!("{}: no questions are left of it", files::name(path)));
+                    }
+                }
+            }
+        }
+        if faults.is_empty() {
+            return Ok(Data { files: names, questions, warnings });
+        }
+        Err(EvaluationError::Input(faults.join("\n")))
+    }
+
+    /// Names of the files without folders and extensions, where these tell them apart.
+    fn names(&self) -> Vec<String> {
+        let short: Vec<String> = self.files.iter().map(|path| files::stem(path)).collect();
+        let mut distinct = short.clone();
+        distinct.sort();
+        distinct.dedup();
+        if distinct.len() == short.len() {
+            return short;
+        }
+        self.files.iter().enumerate().map(|(at, path)| format!("{}:{}", at + 1, files::name(path))).collect()
+    }
+}
+
+impl Question {
+    /// The first eight bytes of the SHA-256 of what is sent. Labels are not: other labels need no new rankings.
+    pub fn fingerprint(&self) -> Result<String, EvaluationError> {
+        let passages: Vec<_> =
+            self.list.passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)).collect();
+        let bytes = serde_json::to_vec(&(&self.id, &self.list.question, passages));
+        Ok(digest(&bytes.map_err(|error| EvaluationError::Other(error.into()))?))
+    }
+}
+
+/// The first eight bytes of the SHA-256, in hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
+}
+
+impl Data {
+    /// Id and fingerprint of every question.
+    pub fn fingerprints(&self) -> Result<Vec<(&str, String)>, EvaluationError> {
+        self.questions.iter().map(|question| Ok((question.id.as_str(), question.fingerprint()?))).collect()
+    }
+}

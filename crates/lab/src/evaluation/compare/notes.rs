@@ -1,0 +1,126 @@
+//! How a comparison was measured, in sentences.
+
+use std::collections::BTreeSet;
+
+use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
+use super::summary::{Group, Summary};
+use super::tables::machine;
+use super::{BM25, GIVEN, Settings};
+use engine::prompt::Frame;
+use protocol::backend::ModelIdentity;
+use rag_metrics::resample::Test;
+
+/// How it was measured, a sentence an element.
+pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
+    let statistics = &settings.statistics;
+    let percent = format!("{:.0} %", statistics.confidence * 100.0);
+    let test = match statistics.test {
+        Test::Randomisation => "paired permutation tests, which flip the signs of the differences",
+        Test::Bootstrap => "paired bootstrap tests",
+    };
+    // The context bounds passages in any case, and what it cut of each is not kept.
+    let held = "passages as the context holds them".to_owned();
+    let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
+    let budget = settings.latency_budget_ms.map_or_else(String::new, |budget| format!(", latency budget {budget} ms"));
+    let at_once = (settings.concurrency > 1).then(|| format!("{} questions were asked at once", settings.concurrency));
+    let waiting =
+        if at_once.is_some() { ", and include waiting for other requests: they are no speed of a method" } else { "" };
+    let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
+    let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
+    let named =
+        |frame: Option<Frame>, of: &str| frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()));
+    // Of a scorer's prompts where there is one: they rank.
+    let frame = match (&models.scorer, settings.by_generator) {
+        (Some(_), false) => named(models.scorer_frame, "frame"),
+        (Some(_), true) => {
+            format!("{}{}", named(models.scorer_frame, "frame of the scorer"), named(models.frame, "of the generator"))
+        }
+        (None, _) => named(models.frame, "frame"),
+    };
+    let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
+    notes.extend([
+        format!(
+            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}{budget}; seed {}.",
+            models.name, models.encoding, models.generator, models.prompts, settings.seed
+        ),
+        format!("Machine: {}. {}; seconds are from the request to its answer{waiting}.", machine(), at_once.as_deref().unwrap_or("Requests were sent one after the other")),
+        format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
+        "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
+        "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \
+         passages that the retriever missed count as relevant once."
+            .into(),
+        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
+                 their number is given, else by those of the list.", settings.threshold),
+        "Tokens are those of the model that scores, and those that a request costs where nothing is kept: evaluated, and reused from earlier requests \
+         and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a column of their own."
+            .into(),
+        format!(
+            "Brackets are {percent} bootstrap intervals over questions ({} resamples; those of differences as many as tests). p is \
+             from {test} ({} resamples), then adjusted by Holm over the rows of the column.",
+            statistics.resamples, statistics.test_resamples
+        ),
+        "Kendall's tau with the labels is over pairs of a relevant and another passage; `expected_tau` is over all pairs, and about the \
+         generator's own preference."
+            .into(),
+        "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
+         of any two questions, that `score` orders rightly."
+            .into(),
+    ]);
+    // No calibration is applied to a request with an opening, and none in this process where frames are compared.
+    let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
+    // One that was learnt beside other models is stored, and not applied.
+    let applied = |row: &MethodRow| {
+        let name = row.name();
+        summary.groups.iter().flat_map(|group| &group.rows).any(|one| one.calibrated && one.name == name)
+    };
+    notes.extend(settings.rows().filter(calibrated).filter(applied).filter_map(|row| {
+        let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
+        let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
+        // Of lists with the retriever's scores and without, and beside an embedding model, there may be one each.
+        let of_row = own.iter().filter(|one| one.method == row.method.name() && models.holds(one));
+        let lists: BTreeSet<u64> = of_row.map(|one| one.lists.into()).collect();
+        let lists: Vec<String> = lists.iter().map(u64::to_string).collect();
+        let (name, lists) = (row.name(), lists.join(" or "));
+        let text = format!("`{name}` is calibrated on {lists} lists: on these its calibration error says nothing.");
+        (!lists.is_empty()).then_some(text)
+    }));
+    notes.extend(opening(settings));
+    if !settings.frames.is_empty() {
+        let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
+                    model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
+        notes.push(text.to_owned());
+    }
+    if settings.by_generator {
+        notes.push(format!(
+            "Rows named `{GENERATOR}` are scored by the generator, the rows of the same methods without it by the scorer. A token of one is \
+             not a token of the other."
+        ));
+    }
+    notes
+}
+
+/// What the rows with the caller's opening were asked with, if there are any.
+fn opening(settings: &Settings) -> Option<String> {
+    let own = &settings.opening;
+    let instruction = match own.instruction.trim() {
+        "" => "the built-in instruction".to_owned(),
+        text => format!("the instruction {text:?}"),
+    };
+    let examples = match own.examples.len() {
+        0 => String::new(),
+        count => format!(" (examples: {count})"),
+    };
+    let text = format!(
+        "Rows named `{OPENING}` have {instruction}{examples} before the passages, the others the built-in prompt."
+    );
+    (!own.is_built_in()).then_some(text)
+}
+
+fn counts(group: &Group) -> String {
+    let without = group.questions - group.ranked;
+    format!(
+        "{}: {} questions with {} passages. {without} of them have no relevant passage in their list and are left out of the \
+         measures of rankings.",
+        group.name, group.questions, group.passages
+    )
+}

@@ -1,0 +1,217 @@
+//! How good the numbers of an answer are as probabilities: `score` of a passage, and `outranks_next` of two neighbours.
+
+use serde::Serialize;
+
+use super::Settings;
+use super::ask::Outcome;
+use super::data::Question;
+use super::summary::bounded;
+use crate::evaluation::summary::Mean;
+use numeric::{mean, real};
+use rag_metrics::agreement::Correlation;
+use rag_metrics::never;
+use rag_metrics::probability::{auc, calibration_error};
+use rag_metrics::resample::{Statistics, interval};
+
+/// How good `score` is as a probability of being relevant, over all passages of all questions.
+#[derive(Debug, Clone, Serialize)]
+pub struct Quality {
+    pub calibration_error: Mean,
+    pub auc: Mean,
+    pub passages: usize,
+    /// `None` where no answer says how surely a place is ahead of the next.
+    pub order: Option<Order>,
+    /// `None` where no answer has a fit of all its passages.
+    pub tau: Option<Tau>,
+}
+
+/// How good `expected_tau` is, beside Kendall's tau of the ranking with the labels: over pairs of a relevant and another passage,
+/// the share that stands right less the share that does not. The labels say nothing of other pairs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tau {
+    /// Mean of `expected_tau`.
+    pub expected: Mean,
+    /// Mean of Kendall's tau with the labels.
+    pub found: Mean,
+    /// Spearman's rho of the two over questions.
+    pub agreement: Mean,
+}
+
+/// How good `outranks_next` is as the probability that two neighbours stand in the right order, over those of which one is
+/// relevant and the other is not.
+#[derive(Debug, Clone, Serialize)]
+pub struct Order {
+    /// Mean of `outranks_next`.
+    pub predicted: Mean,
+    /// Share of the pairs that stand right.
+    pub right: Mean,
+    pub calibration_error: Mean,
+    pub pairs: usize,
+}
+
+/// Probabilities, and which of them were of something true.
+type Judged = (Vec<f64>, Vec<bool>);
+
+/// The quality of a row's numbers; `None` for a row without scores. Questions stand beside their answers.
+pub(super) fn of(asked: &[(&Question, Option<&Outcome>)], settings: &Settings) -> Option<Quality> {
+    let answered = || asked.iter().filter_map(|(question, outcome)| Some((*question, (*outcome)?)));
+    let scores = |(question, outcome): (&Question, &Outcome)| {
+        let relevant = question.list.labels.iter().map(|label| *label >= settings.threshold).collect();
+        (!outcome.scores.is_empty()).then(|| (outcome.scores.clone(), relevant))
+    };
+    let scored: Vec<Judged> = answered().filter_map(scores).collect();
+    let neighbours = |(question, outcome)| neighbours(question, outcome, settings.threshold);
+    let ordered: Vec<Judged> = answered().map(neighbours).filter(|pairs| !pairs.0.is_empty()).collect();
+    let statistics = &settings.statistics;
+    let share = |right: &[bool]| mean(&right.iter().map(|is| f64::from(u8::from(*is))).collect::<Vec<_>>());
+    let order = (!ordered.is_empty()).then(|| Order {
+        predicted: estimate(&ordered, statistics, |(predicted, _)| Some(mean(predicted))),
+        right: estimate(&ordered, statistics, |(_, right)| Some(share(right))),
+        calibration_error: error_of(&ordered, statistics),
+        pairs: ordered.iter().map(|(pairs, _)| pairs.len()).sum(),
+    });
+    let taus: Vec<(f64, f64)> =
+        answered().filter_map(|(question, outcome)| taus(question, outcome, settings.threshold)).collect();
+    let tau = (!taus.is_empty()).then(|| tau(&taus, statistics));
+    (!scored.is_empty()).then(|| Quality {
+        calibration_error: error_of(&scored, statistics),
+        auc: estimate(&scored, statistics, |(scores, relevant)| auc(scores, relevant)),
+        passages: scored.iter().map(|(scores, _)| scores.len()).sum(),
+        order,
+        tau,
+    })
+}
+
+/// `expected_tau` of an answer, and Kendall's tau of its ranking with the labels; `None` without either.
+fn taus(question: &Question, outcome: &Outcome, threshold: f64) -> Option<(f64, f64)> {
+    let relevant = |index: &usize| question.list.labels.get(*index).is_some_and(|label| *label >= threshold);
+    let marks: Vec<bool> = outcome.ranking.iter().map(relevant).collect();
+    let (mut others, mut right, mut pairs) = (0_usize, 0_usize, 0_usize);
+    // From the last place on: a relevant passage stands before each of the others that were met.
+    for is_relevant in marks.iter().rev() {
+        if *is_relevant {
+            right += others;
+            pairs += marks.iter().filter(|mark| !**mark).count();
+        } else {
+            others += 1;
+        }
+    }
+    let found = (pairs > 0).then(|| 2.0 * real(right) / real(pairs) - 1.0)?;
+    Some((outcome.expected_tau?, found))
+}
+
+fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
+    let (expected, found): (Vec<f64>, Vec<f64>) = taus.iter().copied().unzip();
+    let over = |of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
+        let all: Vec<usize> = (0..taus.len()).collect();
+        let how = statistics.correlation_intervals();
+        bounded(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
+    };
+    let drawn = |values: &[f64], indices: &[usize]| indices.iter().map(|&index| values[index]).collect::<Vec<f64>>();
+    Tau {
+        expected: over(&|indices| Some(mean(&drawn(&expected, indices)))),
+        found: over(&|indices| Some(mean(&drawn(&found, indices)))),
+        agreement: over(&|indices| {
+            Some(Correlation::Spearman.of(&drawn(&expected, indices), &drawn(&found, indices))?.value)
+        }),
+    }
+}
+
+/// `outranks_next` of neighbours of which one is relevant and the other is not, and whether the relevant one stands first.
+fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged {
+    let relevant = |index: usize| question.list.labels.get(index).is_some_and(|label| *label >= threshold);
+    let pairs = outcome.ranking.windows(2).zip(&outcome.outranks);
+    let told = |(pair, probability): (&[usize], &f64)| {
+        let (first, next) = (relevant(pair[0]), relevant(pair[1]));
+        (first != next).then_some((*probability, first))
+    };
+    pairs.filter_map(told).unzip()
+}
+
+/// The calibration error of all questions together. It is above 0 of few numbers, however good they are, and more so of a resample,
+/// which repeats some of them. So the interval is that of the basic bootstrap: the quantiles, mirrored at the value.
+fn error_of(judged: &[Judged], statistics: &Statistics) -> Mean {
+    let drawn = estimate(judged, statistics, |(scores, relevant)| calibration_error(scores, relevant));
+    let mirrored = |end: Option<f64>| Some(2.0 * drawn.value? - end?);
+    let (low, high) = (mirrored(drawn.high), mirrored(drawn.low));
+    Mean { low: low.map(|low| low.max(0.0)), high: high.zip(drawn.value).map(|(high, value)| high.max(value)), ..drawn }
+}
+
+/// A statistic of all questions together. Resamples draw whole questions.
+fn estimate(judged: &[Judged], statistics: &Statistics, statistic: impl Fn(&Judged) -> Option<f64> + Sync) -> Mean {
+    let all: Vec<usize> = (0..judged.len()).collect();
+    let pooled = |indices: &[usize]| -> Judged {
+        let of = |index: &usize| judged[*index].0.iter().copied().zip(judged[*index].1.iter().copied());
+        indices.iter().flat_map(of).unzip()
+    };
+    let how = statistics.correlation_intervals();
+    let interval = how.and_then(|how| interval(all.len(), how, &never, |indices| statistic(&pooled(indices))));
+    bounded(statistic(&pooled(&all)), interval, all.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use files::labelled::LabelledList;
+
+    /// Of such scores percentile intervals lay wholly above 0, and some above their value.
+    #[test]
+    fn a_calibration_error_lies_in_its_interval_and_may_be_none() {
+        // Relevant with the probability that the score says, by a fixed sequence.
+        let of = |question: usize| -> Judged {
+            let score = |place: usize| real((7 * question + 3 * place) % 20) / 20.0 + 0.025;
+            let scores: Vec<f64> = (0..20).map(score).collect();
+            let relevant =
+                scores.iter().enumerate().map(|(place, score)| real((11 * question + 13 * place) % 40) / 40.0 < *score);
+            (scores.clone(), relevant.collect())
+        };
+        let judged: Vec<Judged> = (0..40).map(of).collect();
+        let error = error_of(&judged, &Statistics::default());
+        let (low, high) = (error.low.unwrap(), error.high.unwrap());
+        assert!((low..=high).contains(&error.value.unwrap()), "{error:?}");
+        let percentile =
+            estimate(&judged, &Statistics::default(), |(scores, relevant)| calibration_error(scores, relevant));
+        assert!(low < percentile.low.unwrap(), "{low} {percentile:?}");
+    }
+
+    #[test]
+    fn neighbours_by_hand() {
+        let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };
+        let question = Question { list, ..Question::default() };
+        let outcome = Outcome { ranking: vec![1, 3, 0, 2], outranks: vec![0.9, 0.8, 0.7], ..Outcome::default() };
+        // Of the two relevant ones, and of the two others, none should stand first.
+        assert_eq!(neighbours(&question, &outcome, 0.5), (vec![0.8], vec![true]));
+        let outcome = Outcome { ranking: vec![0, 1, 2, 3], ..outcome };
+        assert_eq!(neighbours(&question, &outcome, 0.5), (vec![0.9, 0.8, 0.7], vec![false, true, false]));
+        assert_eq!(neighbours(&question, &Outcome { outranks: Vec::new(), ..outcome }, 0.5), (vec![], vec![]));
+    }
+
+    /// Of four pairs of a relevant and another passage, three stand right.
+    #[test]
+    fn taus_by_hand() {
+        let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };
+        let question = Question { list, ..Question::default() };
+        let outcome = Outcome { ranking: vec![1, 0, 3, 2], expected_tau: Some(0.9), ..Outcome::default() };
+        assert_eq!(taus(&question, &outcome, 0.5), Some((0.9, 0.5)));
+        assert_eq!(taus(&question, &Outcome { expected_tau: None, ..outcome.clone() }, 0.5), None);
+        assert_eq!(taus(&question, &outcome, 2.0), None, "nothing is relevant");
+        let statistics = Statistics { resamples: 0, ..Statistics::default() };
+        let all = tau(&[(0.9, 0.5), (0.8, 0.7), (0.2, -1.0)], &statistics);
+        assert!(
+            (all.expected.value.unwrap() - 1.9 / 3.0).abs() < 1e-12
+                && (all.found.value.unwrap() - 0.2 / 3.0).abs() < 1e-12
+        );
+        assert!((all.agreement.value.unwrap() - 0.5).abs() < 1e-12, "ranks 3 2 1 and 2 3 1");
+    }
+
+    #[test]
+    fn questions_are_pooled() {
+        let statistics = Statistics { resamples: 0, ..Statistics::default() };
+        let judged = [(vec![0.9, 0.6], vec![true, false]), (vec![0.3], vec![true])];
+        let predicted = estimate(&judged, &statistics, |(predicted, _)| Some(mean(predicted)));
+        assert!((predicted.value.unwrap() - 0.6).abs() < 1e-12 && predicted.questions == 2);
+        // Three numbers make one bin: |.6 - 2/3|.
+        let error = estimate(&judged, &statistics, |(predicted, right)| calibration_error(predicted, right));
+        assert!((error.value.unwrap() - 0.2 / 3.0).abs() < 1e-12, "{error:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! The line of one question in the results file.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::Record;
+
+/// The results of a question, or its error. Nothing here depends on the clock.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// The question's id.
+    pub id: String,
+    /// The first eight bytes of the SHA-256 of the question with its passages, rankings and labels.
+    pub data: String,
+    /// Why it could not be evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Ids of the passages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passages: Vec<String>,
+    /// Labels of the passages, by annotator.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Vec<f64>>,
+    /// The rankings, by system.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub systems: BTreeMap<String, Ranked>,
+    /// The greedy answer from each passage alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passage_answers: Vec<String>,
+    /// Tokens that the generator evaluated for the labels and the end-to-end answers, or had kept.
+    #[serde(default)]
+    pub tokens: u64,
+    /// Tokens of the same prompts without sharing.
+    #[serde(default)]
+    pub naive_tokens: u64,
+    /// Pairs that the entailment model judged.
+    #[serde(default)]
+    pub judged_pairs: u32,
+    /// Warnings of the evaluation, such as passages that were cut.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+impl Record for Line {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+/// One system's ranking of a question's passages.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ranked {
+    /// Indices of the passages, best first.
+    pub ranking: Vec<u32>,
+    /// Metrics over the labels, by annotator; null where one is not defined.
+    pub metrics: BTreeMap<String, BTreeMap<String, Option<f64>>>,
+    /// The same passages in the order of the prompt of the end-to-end answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<u32>,
+    /// Where that order comes from: "given" is the order of the data, other names are those of the rerank response.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub context_order: String,
+    /// Scores of the answer from the context, by annotator.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub end_to_end: BTreeMap<String, f64>,
+    /// That answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// Fitted position weights of the longest prompts; only MOI fits them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub position_bias: Vec<f64>,
+    /// Tokens that the generator evaluated for the ranking, or had kept.
+    #[serde(default)]
+    pub rerank_tokens: u64,
+    /// Warnings of the ranking, such as a model that was not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}

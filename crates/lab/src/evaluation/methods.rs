@@ -1,0 +1,23 @@
+//! What orders a list: nothing, or a ranking method of the engine.
+
+use engine::methods::{self, MethodRef};
+
+/// Name of the ranker that keeps the order of the data.
+pub const GIVEN: &str = "given";
+
+/// What orders a list: a ranking method, or `None` for the order of the data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ranker(pub Option<MethodRef>);
+
+impl Ranker {
+    /// All rankers, each with a line about it.
+    pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+        std::iter::once((GIVEN, "the order of the data"))
+            .chain(methods::all().map(|method| (method.name(), method.summary())))
+    }
+
+    /// The ranker of this name.
+    pub fn find(name: &str) -> Option<Self> {
+        if name == GIVEN { Some(Self(None)) } else { methods::find(name).map(|method| Self(Some(method))) }
+    }
+}

@@ -1,0 +1,329 @@
+//! The settings of an evaluation, applied to its data, and the manifest that its results belong to.
+
+use serde_json::{Map, Value, json};
+
+use super::data::Data;
+use super::methods::Ranker;
+use super::{EvaluationError, Settings, distinct};
+use engine::belief::SampleOptions;
+use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
+use engine::models::Role;
+use engine::task::{Task, TaskKind};
+use protocol::backend::ModelIdentity;
+use rag_metrics::rank::{Grading, Metric};
+
+/// Format of the results. A folder of another format is refused, because its lines mean something else: 4 has empty answers that support
+/// no reference, and tokens that a server had kept; 2 answers from the context order of the rerank response, 1 from the ranking.
+const FORMAT: u32 = 4;
+/// The same of long answers, which have a file of cited ones; the earlier 3, too.
+pub(super) const OF_LONG_ANSWERS: [u32; 2] = [5, 3];
+
+/// The settings, applied to the data.
+pub struct Plan {
+    pub settings: Settings,
+    pub annotators: Vec<Annotator>,
+    pub metrics: Vec<Metric>,
+    /// Names of the rankings of each question: by list of the data, then by ranker.
+    pub systems: Vec<String>,
+    pub end_to_end: bool,
+}
+
+/// Whether an annotator labels passages where the caller names none. For a task with labels all lexical ones say the same, and no
+/// passage contains a label; long texts never equal a reference.
+fn default_for(task: TaskKind, annotator: Annotator) -> bool {
+    match (task, annotator) {
+        (_, Annotator::Provenance | Annotator::LlmJudgement) => true,
+        (TaskKind::ShortAnswer, annotator) => annotator.is_default(),
+        (TaskKind::FactVerification | TaskKind::Classification, annotator) => annotator == Annotator::Accuracy,
+        (TaskKind::Dialogue | TaskKind::LongAnswer, annotator) => {
+            matches!(annotator, Annotator::TokenF1 | Annotator::RougeL)
+        }
+    }
+}
+
+/// The annotators with these names, which the data must allow.
+fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annotator>, EvaluationError> {
+    let available = |annotator: &Annotator| match annotator {
+        Annotator::Provenance => data.has_provenance(),
+        other => !other.needs_references() || data.has_references(),
+    };
+    let mut chosen: Vec<Annotator> = Vec::new();
+    if names.is_empty() {
+        let default = |annotator: &Annotator| default_for(task, *annotator);
+        chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
+    }
+    for name in names.iter().map(|name| name.trim()) {
+        if name == "all" {
+            // A server without an embedding model would refuse them all.
+            let all = |annotator: &&Annotator| !annotator.needs_embedding() && available(annotator);
+            chosen.extend(Annotator::ALL.iter().filter(all));
+            continue;
+        }
+        let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Annotator::ALL.iter().map(|annotator| annotator.name()).collect();
+            let problem = format!("{name:?} is no annotator; annotators are {}, all", names.join(", "));
+            EvaluationError::Input(format!("--annotators: {problem}"))
+        })?;
+        if !available(annotator) {
+            let needs = if *annotator == Annotator::Provenance { "judgements" } else { "reference answers" };
+            let problem = format!("{name} needs {needs}, and the data have none");
+            return Err(EvaluationError::Input(format!("--annotators: {problem}")));
+        }
+        chosen.push(*annotator);
+    }
+    Ok(distinct(chosen))
+}
+
+impl Plan {
+    pub fn new(mut settings: Settings, data: &Data) -> Result<Self, EvaluationError> {
+        settings.rankers = distinct(settings.rankers);
+        let single = data.systems.len() == 1;
+        let name = |list: &String, ranker: &Ranker| match ranker.0 {
+            None => list.clone(),
+            Some(method) if single => method.name().to_owned(),
+            Some(method) => format!("{list}+{}", method.name()),
+        };
+        let rankers = &settings.rankers;
+        let systems = data.systems.iter().flat_map(|list| rankers.iter().map(move |ranker| name(list, ranker)));
+        let systems: Vec<String> = systems.collect();
+        if let Some((_, name)) = systems.iter().enumerate().find(|(at, name)| systems[..*at].contains(name)) {
+            let problem = format!("two systems are called {name:?}: give the run another tag");
+            return Err(EvaluationError::Input(format!("--method: {problem}")));
+        }
+        if let Some(metric) = settings.metrics.iter().find(|metric| !metric.is_mean()) {
+            let problem = format!("{metric} is no mean over questions: `rerankd metrics` has it");
+            return Err(EvaluationError::Input(format!("--metric: {problem}")));
+        }
+        settings.task.check().map_err(|error| EvaluationError::Input(format!("--{error}")))?;
+        let annotators = annotators(&settings.annotators, settings.task.kind, data)?;
+        let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
+        let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
+        let plan = Self { settings, annotators, metrics, systems, end_to_end };
+        // Found with the first question, after its reranking, a fault would be found with every one, and journaled.
+        plan.request().check_settings().map_err(|error| EvaluationError::Input(error.to_string()))?;
+        Ok(plan)
+    }
+
+    /// A request without its question.
+    pub(super) fn request(&self) -> EvaluateRequest {
+        let settings = &self.settings;
+        EvaluateRequest {
+            annotators: self.annotators.clone(),
+            metrics: self.metrics.clone(),
+            threshold: settings.relevance_threshold,
+            end_to_end: self.end_to_end,
+            task: settings.task.clone(),
+            answer_tokens: Some(settings.answer_tokens),
+            sampling: SampleOptions {
+                samples: settings.samples,
+                max_tokens: Some(settings.answer_tokens),
+                seed: settings.seed,
+                ..SampleOptions::default()
+            },
+            measure: settings.measure,
+            passage_tokens: settings.passage_tokens,
+            ..EvaluateRequest::default()
+        }
+    }
+
+    /// Whether labels or orders depend on the entailment model.
+    pub(super) fn asks_judge(&self) -> bool {
+        let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
+        self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
+    }
+
+    /// Whether answers are read from a context order that position profiles may decide. The given order is no ranking of ours.
+    pub(super) fn arranges(&self) -> bool {
+        self.end_to_end && self.settings.rankers.iter().any(|ranker| ranker.0.is_some())
+    }
+
+    /// Everything that the results depend on. Results of another manifest are not continued.
+    pub(super) fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
+        let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
+        let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
+        let manifest = json!({
+            "format": if self.settings.task.kind == TaskKind::LongAnswer { OF_LONG_ANSWERS[0] } else { FORMAT },
+            "generator_sha256": models.generator,
+            "generator_encoding": models.encoding,
+            "entailment_sha256": self.asks_judge().then_some(&models.entailment),
+            "prompts": models.prompts,
+            "systems": self.systems,
+            "annotators": names,
+            "metrics": metrics,
+            "relevance_threshold": self.settings.relevance_threshold,
+            "end_to_end": self.end_to_end,
+            "answers_from": if self.end_to_end { json!("context order") } else { Value::Null },
+            "answer_tokens": self.settings.answer_tokens,
+            "samples": self.settings.samples,
+            "seed": self.settings.seed,
+            "passage_tokens": self.settings.passage_tokens,
+            "measure": format!("{:?}", self.settings.measure),
+        });
+        let mut manifest = match manifest {
+            Value::Object(manifest) => manifest,
+            _ => Map::new(),
+        };
+        // Settings that came later have no entry at their default.
+        if self.settings.task != Task::default() {
+            manifest.insert("task".to_owned(), json!(self.settings.task.kind.name()));
+            if self.settings.task.kind.has_labels() {
+                manifest.insert("labels".to_owned(), json!(self.settings.task.labels()));
+            }
+        }
+        if self.annotators.contains(&Annotator::Provenance)
+            && self.settings.relevance_threshold != Grading::ERAG.threshold
+        {
+            manifest.insert("threshold_of".to_owned(), json!(Annotator::Provenance.name()));
+        }
+        manifest.insert("ranking".to_owned(), json!(models.ranking));
+        if let Some(calibrations) = models.calibrated(None) {
+            manifest.insert("calibrations".to_owned(), json!(calibrations));
+        }
+        if let Some(profiles) = models.profiles.as_ref().filter(|profiles| !profiles.is_empty()) {
+            manifest.insert("position_profiles".to_owned(), json!(profiles));
+        }
+        if let Some(beside) = models.asked(self.settings.rankers.iter().filter_map(|ranker| ranker.0)) {
+            manifest.insert("beside_the_generator".to_owned(), json!(beside));
+        }
+        if let Some(scorer) = &models.scorer {
+            manifest.insert("scorer".to_owned(), json!(scorer));
+        }
+        if self.annotators.iter().any(|annotator| annotator.needs_embedding()) {
+            manifest.insert("embedding_sha256".to_owned(), json!(models.sha256_of(Role::Embedding)));
+        }
+        if let Some(adapter) = &models.adapter {
+            manifest.insert("adapter".to_owned(), json!(adapter));
+        }
+        manifest.extend(models.frames().map(|(key, value)| (key.to_owned(), json!(value))));
+        manifest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::data::Query;
+    use crate::evaluation::methods::GIVEN;
+    use engine::belief::MeasureOptions;
+    use engine::prompt::Frame;
+    use rag_metrics::resample::Statistics;
+
+    fn settings(ranker: &str, annotators: &[&str], task: Task) -> Settings {
+        Settings {
+            annotators: annotators.iter().map(|&name| name.to_owned()).collect(),
+            metrics: Vec::new(),
+            rankers: vec![Ranker::find(ranker).unwrap()],
+            relevance_threshold: 0.5,
+            end_to_end: false,
+            task,
+            answer_tokens: 32,
+            samples: None,
+            concurrency: 1,
+            seed: 0,
+            passage_tokens: None,
+            measure: MeasureOptions::default(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Each question was reranked, refused and journaled as failed, and the corrected command asked for --restart.
+    #[test]
+    fn wrong_settings_are_refused_before_any_question() {
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![Query::default()], ..Data::default() };
+        let plain = || settings(GIVEN, &["llm-judgement"], Task::default());
+        let refused = |settings: Settings| Plan::new(settings, &data).err().unwrap().to_string();
+        assert!(Plan::new(plain(), &data).is_ok());
+        let long = refused(Settings { answer_tokens: 600, ..plain() });
+        assert!(long.contains("max_tokens") || long.contains("answer_tokens"), "{long}");
+        let many = refused(Settings { samples: Some(2_000), ..plain() });
+        assert!(many.contains("samples"), "{many}");
+        let endless = refused(Settings { relevance_threshold: f64::NAN, ..plain() });
+        assert!(endless.contains("threshold"), "{endless}");
+    }
+
+    #[test]
+    fn the_task_and_its_labels_bind_the_results_and_choose_the_annotators() {
+        let query = Query { references: vec!["REFUTES".to_owned()], ..Query::default() };
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![query], ..Data::default() };
+        let plan = |kind: TaskKind, labels: &[&str]| {
+            let labels = labels.iter().map(|&label| label.to_owned()).collect();
+            Plan::new(settings(GIVEN, &[], Task { kind, labels }), &data)
+        };
+        let manifest = |kind, labels| plan(kind, labels).unwrap().manifest(&ModelIdentity::scripted("the judge"));
+        let short = manifest(TaskKind::ShortAnswer, &[]);
+        assert!(!short.contains_key("task") && !short.contains_key("labels"), "the default has no entry");
+        let fever = manifest(TaskKind::FactVerification, &[]);
+        assert_eq!(fever["task"], "fact-verification");
+        assert_eq!(fever["labels"], json!(["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]));
+        assert_eq!(fever["annotators"], json!(["accuracy", "llm-judgement"]));
+        assert_ne!(fever, manifest(TaskKind::FactVerification, &["SUPPORTS", "REFUTES"]));
+        assert_eq!(manifest(TaskKind::Dialogue, &[])["annotators"], json!(["token-f1", "rouge-l", "llm-judgement"]));
+        // Long answers were once measured with the marks of their citations.
+        let long = manifest(TaskKind::LongAnswer, &[]);
+        assert_eq!((&short["format"], &fever["format"], &long["format"]), (&json!(4), &json!(4), &json!(5)));
+        let refused = plan(TaskKind::Classification, &["one"]).err().unwrap();
+        assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
+    }
+
+    #[test]
+    fn prompts_without_a_chat_template_bind_the_results_to_them() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let frames = |frame, scorer_frame| {
+            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
+            let settings = settings(GIVEN, &["llm-judgement"], Task::default());
+            let manifest = Plan::new(settings, &data).unwrap().manifest(&models);
+            ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
+        };
+        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Chat)), [None, None], "the default has no entry");
+        assert_eq!(frames(Some(Frame::Plain), None), [Some(json!(false)), None]);
+        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, Some(json!(false))]);
+    }
+
+    /// The last of them took the place of the others in every line.
+    #[test]
+    fn systems_of_one_name_are_refused() {
+        let plan = |systems: &[&str], rankers: &[&str]| {
+            let data = Data { systems: systems.iter().map(|&name| name.to_owned()).collect(), ..Data::default() };
+            let rankers = rankers.iter().map(|name| Ranker::find(name).unwrap()).collect();
+            Plan::new(Settings { rankers, ..settings(GIVEN, &["llm-judgement"], Task::default()) }, &data)
+        };
+        for systems in [&["moi"][..], &["bm25", "bm25+moi"]] {
+            let refused = plan(systems, &[GIVEN, "moi"]).err().unwrap().to_string();
+            assert!(refused.starts_with("--method: two systems are called"), "{refused}");
+            assert!(plan(systems, &[GIVEN]).is_ok() && plan(systems, &["moi"]).is_ok());
+        }
+    }
+
+    #[test]
+    fn metrics_without_a_mean_are_refused() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let plan = |metric: &str| {
+            let metrics = vec![metric.parse().unwrap()];
+            Plan::new(Settings { metrics, ..settings(GIVEN, &["llm-judgement"], Task::default()) }, &data)
+        };
+        assert!(plan("map").is_ok());
+        let refused = plan("gm_map").err().unwrap().to_string();
+        assert!(refused.starts_with("--metric: GMAP is no mean"), "{refused}");
+    }
+
+    #[test]
+    fn results_of_another_tensor_type_are_not_continued() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let manifest = |encoding: &str| {
+            let models = ModelIdentity { encoding: encoding.to_owned(), ..ModelIdentity::scripted("") };
+            Plan::new(settings(GIVEN, &["llm-judgement"], Task::default()), &data).unwrap().manifest(&models)
+        };
+        assert_ne!(manifest("bf16"), manifest("q4_1"));
+    }
+
+    #[test]
+    fn a_ranker_that_asks_the_entailment_model_binds_the_results_to_it() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let entailment = |ranker: &str| {
+            let settings = settings(ranker, &["llm-judgement"], Task::default());
+            let manifest = Plan::new(settings, &data).unwrap().manifest(&ModelIdentity::scripted("the judge"));
+            manifest["entailment_sha256"].clone()
+        };
+        assert_eq!((entailment("semantic-utility"), entailment("moi")), (json!("the judge"), Value::Null));
+    }
+}

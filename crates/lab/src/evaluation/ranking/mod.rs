@@ -1,0 +1,384 @@
+//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the shares of its fusion, its
+//! scores as probabilities of relevance, and how surely one place is ahead of the next.
+//!
+//! The method ranks every list once, uncalibrated. Shares are then tried on the utilities that it reported ([`observed`]) and
+//! the cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not
+//! see: the lists at even places are judged by the fit to those at odd places, and the reverse.
+
+mod observed;
+mod shares;
+
+use observed::{Cosines, Observed};
+pub use shares::TriedMix;
+use shares::{best, built_in, tried};
+
+use super::EvaluationError;
+use crate::evaluation::compare::data::Question;
+use engine::fusing::{self, Shares};
+use engine::fusion::calibration::{Calibration, Mix};
+use engine::fusion::platt::Platt;
+use engine::fusion::settled;
+use engine::methods::{self, MethodRef, Stage};
+use engine::models::Role;
+use engine::rerank::{Copies, MoiOptions, RANKED_WITHOUT, RerankRequest};
+use engine::{Engine, EngineError};
+use numeric::{descending, mean, real, sigmoid, standard_deviation};
+use prefix_scheduler::call::Call;
+use rag_metrics::cut::{best_cut, none_relevant};
+use rag_metrics::probability::{auc, calibration_error};
+
+/// Differences of nDCG up to this are none.
+const ROUNDING: f64 = 1e-12;
+
+/// Fewest lists for a fit. The fit on each half has half of them.
+const LEAST_LISTS: usize = 10;
+
+/// How lists are ranked and read.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Most tokens of a passage.
+    pub passage_tokens: Option<usize>,
+    /// Least label of a relevant passage.
+    pub threshold: f64,
+    /// Seed of the designs.
+    pub seed: u64,
+}
+
+/// What the calibration of one method is worth on lists that the fit did not see.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worth {
+    /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` without a relevant passage.
+    pub ndcg_before: Option<f64>,
+    /// The same with those that the other half teaches, whether or not learnt ones are taken.
+    pub ndcg_after: Option<f64>,
+    /// Whether a learnt mix is taken. What is told of after the fit is then of learnt mixes, and else of the built-in one; before it, of
+    /// the built-in one.
+    pub mix_taken: bool,
+    /// Expected calibration error of the scores as they were.
+    pub error_before: Option<f64>,
+    /// Expected calibration error of the probabilities.
+    pub error_after: Option<f64>,
+    /// `outranks_next` of neighbours of which one is relevant and the other is not. `None` for a method that does not learn it, and
+    /// without such neighbours.
+    pub order: Option<Order>,
+    /// Of the lists with a relevant passage and another. `None` without such lists.
+    pub none_relevant: Option<NoneRelevant>,
+    /// What `auto_k` returns of the lists with a relevant passage. `None` without such lists.
+    pub auto_k: Option<AutoK>,
+}
+
+/// Expected calibration errors of `outranks_next`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// With the built-in mix and slope.
+    pub error_before: f64,
+    /// With the learnt slope; `None` where neither half's neighbours taught one.
+    pub error_after: Option<f64>,
+    /// Neighbours in the order of the built-in mix that it is measured on.
+    pub pairs: usize,
+}
+
+/// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NoneRelevant {
+    /// Share of pairs of a list without and a list with them, of any two questions, of which the former has the larger
+    /// probability.
+    pub auc: f64,
+    /// Share of the lists without them for which it is at least one half, so that `none_helps` is true.
+    pub true_positive_rate: f64,
+    /// The same share of the lists with them.
+    pub false_positive_rate: f64,
+}
+
+/// Lists cut where `auto_k` cuts them, and after one number of results for all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AutoK {
+    /// Mean F1 of what `auto_k` returns.
+    pub f1: f64,
+    /// Mean number of results that it returns.
+    pub results: f64,
+    /// Mean F1 of the one number that was best on the lists that the fit saw.
+    pub f1_of_one_number: f64,
+}
+
+/// The calibration of one method.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitted {
+    pub calibration: Calibration,
+    pub worth: Worth,
+    /// What every mix that was tried is worth on all lists, the built-in one first; none of a method that does not fuse.
+    pub tried: Vec<TriedMix>,
+}
+
+/// A method's answers on all lists.
+pub struct Answers {
+    method: MethodRef,
+    observed: Vec<Observed>,
+    /// What the cosines that the method mixed in belong to ([`PassageScorer::scores_sha256`]).
+    ///
+    /// [`PassageScorer::scores_sha256`]: prefix_scheduler::scheduler::reranker::PassageScorer::scores_sha256
+    embedding: Option<String>,
+    /// The same of the model beside the generator that the method asks.
+    model: Option<String>,
+    /// See [`Self::without`].
+    without: Option<String>,
+}
+
+impl Answers {
+    pub fn new(method: MethodRef) -> Self {
+        Self { method, observed: Vec::new(), embedding: None, model: None, without: None }
+    }
+
+    /// Ranks one list with an engine that has no calibration.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the list then does not count.
+    pub async fn ask(
+        &mut self,
+        engine: &Engine,
+        settings: &Settings,
+        question: &Question,
+        call: &Call,
+    ) -> Result<(), EngineError> {
+        let request = RerankRequest {
+            query: question.list.question.clone(),
+            passages: question.list.passages.clone(),
+            method: Some(self.method),
+            moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
+            passage_tokens: settings.passage_tokens,
+            ..RerankRequest::default()
+        };
+        // The server mixes and scores documents of equal text as one.
+        let copies = Copies::of(&request);
+        let (request, labels) = (copies.without(&request), copies.largest(&question.list.labels));
+        if let Some(why) = self.method.uncalibrated(&request) {
+            return Err(EngineError::invalid("passages", format!("{} {why}", self.method.name())));
+        }
+        let answer = engine.rerank(call, request.clone(), None).await?;
+        if let Some(role) = self.method.beside() {
+            self.model = Some(engine.models().scorer(role)?.scores_sha256());
+        }
+        let mut cosines = None;
+        if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
+            // The answer has the mixture alone. Where the model keeps vectors, the passages are not read again.
+            let method = methods::find("embedding");
+            let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
+            let mut passages = engine.rerank(call, alone, None).await?.passages;
+            passages.sort_by_key(|passage| passage.index);
+            cosines = Some(Cosines {
+                scores: passages.iter().map(|passage| passage.utility).collect(),
+                unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
+            });
+            let scorer = engine.models().scorer(Role::Embedding)?;
+            self.embedding = Some(scorer.scores_sha256());
+        } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
+            self.without.get_or_insert_with(|| warning.clone());
+        }
+        self.observed.push(Observed::new(&request, &answer, cosines, &labels, settings.threshold));
+        Ok(())
+    }
+
+    /// Why a list was ranked without the model whose scores the method mixes in; `None` where all were ranked with it.
+    pub fn without(&self) -> Option<&str> {
+        self.without.as_deref()
+    }
+
+    /// Fits shares and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
+    /// server applies where the embedding model cannot be asked, and to lists of one passage. Also returns why a fit failed:
+    /// [`EvaluationError::Input`] where the lists do not determine it.
+    pub fn fit(&self) -> (Vec<Fitted>, Vec<EvaluationError>) {
+        let beside: Vec<&Observed> = self.observed.iter().filter(|one| one.has_cosines()).collect();
+        let alone: Vec<Observed> = self.observed.iter().map(Observed::without_cosines).collect();
+        let with = (!beside.is_empty()).then(|| self.fit_to(&beside, self.embedding.clone()));
+        let without = self.fit_to(&alone.iter().collect::<Vec<_>>(), None);
+        let (mut fitted, mut problems) = (Vec::new(), Vec::new());
+        for outcome in with.into_iter().chain([without]) {
+            match outcome {
+                Ok(one) => fitted.push(one),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        (fitted, problems)
+    }
+
+    fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, EvaluationError> {
+        let beside = if embedding.is_some() { " beside the embedding model" } else { "" };
+        let name = format!("{}{beside}", self.method.name());
+        let refused = |problem: String| Err(EvaluationError::Input(format!("{name}: {problem}")));
+        if lists.len() < LEAST_LISTS {
+            return refused(format!("{} lists, at least {LEAST_LISTS} are needed", lists.len()));
+        }
+        let mut sources: Vec<_> = lists.iter().map(|one| one.source()).collect();
+        sources.dedup();
+        if sources.len() > 1 {
+            let problem = "some lists have retriever scores and some have not: calibrate on one kind";
+            return refused(problem.to_owned());
+        }
+        let order = self.method.outranks_by_value();
+        let learnt = judge(lists, true, order);
+        let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
+        // A mix that gains nothing on lists of which it knew nothing is not taken.
+        let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
+        let mixes = tried(lists);
+        let (preset, taught) = (built_in(lists), best(lists, &mixes));
+        let mix_taken = gains && taught != preset && fit(lists, taught).is_some();
+        let shares = if mix_taken { taught } else { preset };
+        let judged = if mix_taken { learnt } else { judge(lists, false, order) };
+        let worth = Worth { ndcg_before, ndcg_after, mix_taken, ..judged };
+        let Some(score) = fit(lists, shares) else {
+            return refused(
+                "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
+            );
+        };
+        let slope_tried = worth.order.as_ref().is_some_and(|order| order.error_after.is_some());
+        let calibration = Calibration {
+            method: self.method.name().to_owned(),
+            mix: sources[0].map(|source| Mix {
+                source,
+                weight: shares.weight,
+                embedding: embedding.as_ref().map(|_| shares.embedding),
+            }),
+            embedding,
+            model: self.model.clone(),
+            mixture: sources[0].map(|_| fusing::MIXTURE_VERSION.to_owned()),
+            score,
+            // A slope that was not tried on lists of which it knew nothing is not stored.
+            outranks_per_nat: slope_tried.then(|| slope(lists, shares)).flatten(),
+            lists: lists.len(),
+            passages: lists.iter().map(|one| one.relevant.len()).sum(),
+            calibration_error: worth.error_after,
+        };
+        Ok(Fitted { calibration, worth, tried: mixes })
+    }
+}
+
+/// Probabilities of these lists, mixed with these shares.
+fn fit(lists: &[&Observed], shares: Shares) -> Option<Platt> {
+    let (logits, relevant) = pairs(lists, shares);
+    Platt::fit(&logits, &relevant)
+}
+
+/// The slope of `outranks_next` that these lists' neighbours have, where it makes their labels likelier than the built-in one
+/// beyond the standard error over lists.
+fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
+    // The order of equal values says nothing.
+    let told = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
+    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
+    let learnt = settled::per_nat(&by_list.concat())?;
+    let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
+        let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);
+        pairs.iter().map(|pair| of(pair).max(f64::MIN_POSITIVE).ln()).sum()
+    };
+    let gains: Vec<f64> =
+        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, settled::PER_NAT)).collect();
+    (mean(&gains) > standard_error(&gains)).then_some(learnt)
+}
+
+/// Logit and label of every passage.
+fn pairs(lists: &[&Observed], shares: Shares) -> (Vec<f64>, Vec<bool>) {
+    let logits = lists.iter().flat_map(|one| one.logits(shares)).collect();
+    (logits, lists.iter().flat_map(|one| one.relevant.iter().copied()).collect())
+}
+
+/// Standard error of the mean.
+fn standard_error(values: &[f64]) -> f64 {
+    standard_deviation(values) / real(values.len().saturating_sub(1).max(1)).sqrt()
+}
+
+/// `None` where no half could be judged by the fit of the other.
+fn mean_of(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| mean(values))
+}
+
+/// What fits to half of the lists are worth on the other half.
+fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
+    let preset = built_in(lists);
+    let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut order_before, mut order_after, mut learnt_order) = (Vec::new(), Vec::new(), false);
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
+    for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
+        let shares = if learns_mix { best(&seen, &tried(&seen)) } else { preset };
+        before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
+        after.extend(unseen.iter().filter_map(|one| one.ndcg(shares)));
+        let Some(platt) = fit(&seen, shares) else { continue };
+        let (own, labels) = pairs(&unseen, shares);
+        probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
+        logits.extend(pairs(&unseen, preset).0);
+        relevant.extend(labels);
+        if learns_order {
+            let per_nat = slope(&seen, shares);
+            learnt_order |= per_nat.is_some();
+            order_before.extend(ahead(&unseen, preset, settled::PER_NAT));
+            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(settled::PER_NAT)));
+        }
+        let number = best_number(&seen, shares);
+        for one in &unseen {
+            let mut ranked: Vec<f64> = one.logits(shares).iter().map(|logit| platt.probability(*logit)).collect();
+            ranked.sort_by(|left, right| right.total_cmp(left));
+            let cut = best_cut(&ranked);
+            let Some(f1) = one.f1_by_number(shares) else { continue };
+            auto.push(f1[cut - 1]);
+            results.push(real(cut));
+            fixed.push(f1[number.min(f1.len()) - 1]);
+        }
+        for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
+            let none = |list: &Observed| {
+                none_relevant(&list.logits(shares).iter().map(|logit| platt.probability(*logit)).collect::<Vec<_>>())
+            };
+            with.push(none(one));
+            without.push(none(&one.without_relevant()));
+        }
+    }
+    let scores: Vec<f64> = logits.iter().map(|logit| sigmoid(*logit)).collect();
+    Worth {
+        mix_taken: learns_mix,
+        ndcg_before: mean_of(&before),
+        ndcg_after: mean_of(&after),
+        error_before: calibration_error(&scores, &relevant),
+        error_after: calibration_error(&probabilities, &relevant),
+        order: of_order(order_before, order_after.into_iter().filter(|_| learnt_order)),
+        none_relevant: of_none(&with, &without),
+        auto_k: (!auto.is_empty()).then(|| AutoK {
+            f1: mean(&auto),
+            results: mean(&results),
+            f1_of_one_number: mean(&fixed),
+        }),
+    }
+}
+
+/// `outranks_next` of the neighbours of these lists, and whether they stand right.
+fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> {
+    let neighbours = lists.iter().flat_map(|one| one.neighbours(shares));
+    neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
+}
+
+/// How good `outranks_next` is before and after. Nothing is after where no slope was learnt.
+fn of_order(before: Vec<(f64, bool)>, after: impl Iterator<Item = (f64, bool)>) -> Option<Order> {
+    let pairs = before.len();
+    let error = |judged: (Vec<f64>, Vec<bool>)| calibration_error(&judged.0, &judged.1);
+    Some(Order { error_before: error(before.into_iter().unzip())?, error_after: error(after.unzip()), pairs })
+}
+
+/// What these probabilities tell, of lists with their relevant passages and without.
+fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
+    let is_without: Vec<bool> = with.iter().map(|_| false).chain(without.iter().map(|_| true)).collect();
+    let said = |of: &[f64]| mean(&of.iter().map(|one| f64::from(u8::from(*one >= 0.5))).collect::<Vec<_>>());
+    let auc = auc(&[with, without].concat(), &is_without)?;
+    Some(NoneRelevant { auc, true_positive_rate: said(without), false_positive_rate: said(with) })
+}
+
+/// The number of first results that has the best mean F1 on these lists; of equal ones the least.
+fn best_number(lists: &[&Observed], shares: Shares) -> usize {
+    let by_list: Vec<Vec<f64>> = lists.iter().filter_map(|one| one.f1_by_number(shares)).collect();
+    // A shorter list is returned whole.
+    let of = |number: usize| mean(&by_list.iter().map(|f1| f1[number.min(f1.len()) - 1]).collect::<Vec<_>>());
+    let longest = by_list.iter().map(Vec::len).max().unwrap_or(1);
+    let by_number: Vec<f64> = (1..=longest).map(of).collect();
+    descending(&by_number).first().map_or(1, |first| first + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! The verdict of an evaluation, in one sentence: which system is best, by how much, and on what ground.
+//!
+//! It rests on one number, chosen before the data are seen, so that there is one family of tests: the quality of the answer
+//! from the whole list by token-f1, or by the first annotator where that one was not asked for. Without such answers it is the
+//! first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are compared with the first.
+
+use super::summary::{Comparison, Difference, Mean, Row, Summary, System};
+use engine::evaluate::Annotator;
+use numeric::real;
+use rag_metrics::multiple::holm_of;
+use rag_metrics::resample::{Statistics, format_p_value};
+
+/// "p = 0.012", or "p < 1e-15".
+pub(super) fn plain_p(p: Option<f64>) -> String {
+    let text = format_p_value(p);
+    match (p, text.strip_prefix('<')) {
+        (None, _) => "without a p-value".to_owned(),
+        (_, Some(bound)) => format!("p < {bound}"),
+        (_, None) => format!("p = {text}"),
+    }
+}
+
+/// The number on which the verdict rests. Exact matches, the first annotator, are too rare with a small generator.
+fn decisive(system: &System) -> Option<&Row> {
+    let of = |rows: &'_ [Row]| rows.iter().position(|row| row.annotator == Annotator::TokenF1.name()).unwrap_or(0);
+    let rows = if system.end_to_end.is_empty() { &system.metrics } else { &system.end_to_end };
+    rows.get(of(rows))
+}
+
+/// "the end-to-end answers by token-f1", or "P by containment".
+fn name(row: &Row) -> String {
+    let what = row.metric.as_deref().unwrap_or("the end-to-end answers");
+    format!("{what} by {}", row.annotator)
+}
+
+fn difference<'a>(comparison: &'a Comparison, row: &Row) -> Option<&'a Difference> {
+    comparison.differences.iter().find(|one| one.annotator == row.annotator && one.metric == row.metric)
+}
+
+fn shown(mean: &Mean) -> String {
+    let interval = mean.low.zip(mean.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
+    format!("{:.3}{interval}", mean.value.unwrap_or(0.0))
+}
+
+/// The verdict at the confidence of these statistics.
+pub(super) fn of(summary: &Summary, statistics: &Statistics) -> String {
+    let confidence = statistics.confidence;
+    let Some((first, row)) = summary.systems.first().and_then(|system| Some((system, decisive(system)?))) else {
+        return "No verdict: nothing was measured.".to_owned();
+    };
+    if row.mean.questions == 0 {
+        return format!("No verdict: no question has a value for {}.", name(row));
+    }
+    let compared: Vec<(&str, &Difference)> = summary
+        .comparisons
+        .iter()
+        .filter_map(|comparison| Some((comparison.system.as_str(), difference(comparison, row)?)))
+        .collect();
+    if compared.is_empty() {
+        let (questions, shown) = (row.mean.questions, shown(&row.mean));
+        return format!(
+            "{}: {} {shown} over {questions} questions; nothing was compared with it.",
+            first.name,
+            name(row)
+        );
+    }
+    let adjusted = holm_of(&compared.iter().map(|(_, difference)| difference.p_value).collect::<Vec<_>>());
+    if adjusted.iter().all(Option::is_none) {
+        return "No verdict: no difference was tested (--test-resamples 0, or fewer than two questions in common)."
+            .to_owned();
+    }
+    let best = |sign: f64| {
+        let significant = |p: Option<f64>| p.is_some_and(|p| p <= 1.0 - confidence + 1e-12);
+        let all =
+            compared.iter().zip(&adjusted).filter(|((_, one), p)| sign * one.difference > 0.0 && significant(**p));
+        all.max_by(|left, right| left.0.1.difference.total_cmp(&right.0.1.difference))
+    };
+    let ground = |one: &Difference, p: Option<f64>| {
+        let interval = one.low.zip(one.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
+        format!("{:+.3}{interval}, {} after Holm", one.difference, plain_p(p))
+    };
+    if let Some(((system, one), p)) = best(1.0) {
+        return format!("{system} is better than {} in {}: {}.", first.name, name(row), ground(one, *p));
+    }
+    let worse = adjusted
+        .iter()
+        .zip(&compared)
+        .filter(|(p, (_, one))| one.difference < 0.0 && p.is_some_and(|p| p <= 1.0 - confidence + 1e-12));
+    if worse.count() == compared.len() {
+        let next = best(-1.0).map(|((system, one), p)| format!(" (next: {system}, {})", ground(one, *p)));
+        let next = next.unwrap_or_default();
+        return format!("{} is better than every other in {}{next}.", first.name, name(row));
+    }
+    let (questions, family) = (row.mean.questions, adjusted.iter().flatten().count());
+    if let Some(least) = statistics.least_p_value(questions).filter(|p| p * real(family) > 1.0 - confidence) {
+        return format!(
+            "No verdict: {questions} questions with {} resamples cannot tell {family} systems from {} (p is at least {:.3} after Holm).",
+            statistics.test_resamples,
+            first.name,
+            (least * real(family)).min(1.0)
+        );
+    }
+    format!("No system is better than {} beyond its error in {}: {}.", first.name, name(row), shown(&row.mean))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::summary::Cost;
+
+    fn mean(value: f64) -> Mean {
+        Mean { value: Some(value), low: Some(value - 0.1), high: Some(value + 0.1), questions: 9 }
+    }
+
+    fn summary(differences: &[(f64, f64)]) -> Summary {
+        let system = |number: usize| System {
+            name: format!("s{number}"),
+            metrics: vec![Row { annotator: "provenance", metric: Some("P".into()), mean: mean(0.4) }],
+            end_to_end: ["exact-match", "token-f1"]
+                .map(|annotator| Row { annotator, metric: None, mean: mean(0.3) })
+                .into(),
+            contexts: Vec::new(),
+            rerank_tokens: 0,
+        };
+        let comparison = |(at, (difference, p)): (usize, &(f64, f64))| Comparison {
+            system: format!("s{}", at + 1),
+            against: "s0".into(),
+            test: "randomisation",
+            differences: vec![Difference {
+                annotator: "token-f1",
+                metric: None,
+                difference: *difference,
+                low: None,
+                high: None,
+                p_value: Some(*p),
+                wins: 0,
+                ties: 0,
+                losses: 0,
+            }],
+        };
+        Summary {
+            questions: 9,
+            evaluated: 9,
+            failed: Vec::new(),
+            systems: (0..=differences.len()).map(system).collect(),
+            correlations: Vec::new(),
+            comparisons: differences.iter().enumerate().map(comparison).collect(),
+            delta_seper: Vec::new(),
+            warned: Vec::new(),
+            utility_by_rank: Vec::new(),
+            position_bias: Vec::new(),
+            cost: Cost { tokens: 0, naive_tokens: 0, judged_pairs: 0, seconds: 0.0, timed: 0 },
+        }
+    }
+
+    #[test]
+    fn one_sentence_for_each_case() {
+        let said = |differences: &[(f64, f64)]| of(&summary(differences), &Statistics::default());
+        let alone = "s0: the end-to-end answers by token-f1 0.300 [0.200, 0.400] over 9 questions; nothing was compared with it.";
+        assert_eq!(said(&[]), alone);
+        let mut untested = summary(&[(0.5, 0.0)]);
+        untested.comparisons[0].differences[0].p_value = None;
+        assert!(of(&untested, &Statistics::default()).starts_with("No verdict: no difference was tested"));
+        let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
+        assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);
+        // Alone each would be significant; together they are not.
+        let none =
+            "No system is better than s0 beyond its error in the end-to-end answers by token-f1: 0.300 [0.200, 0.400].";
+        assert_eq!(said(&[(0.1, 0.04), (0.2, 0.03)]), none);
+        let worse = "s0 is better than every other in the end-to-end answers by token-f1 (next: s1, -0.100, p = 0.010 after Holm).";
+        assert_eq!(said(&[(-0.1, 0.01)]), worse);
+        assert_eq!(said(&[(-0.1, 0.01), (-0.1, 0.5)]), none);
+        // Of five wins of five the randomisation test has p = .0625 at best.
+        let mut few = summary(&[(0.1, 0.0625)]);
+        for row in &mut few.systems[0].end_to_end {
+            row.mean.questions = 5;
+        }
+        assert!(of(&few, &Statistics::default()).starts_with("No verdict: 5 questions"));
+        assert_eq!((plain_p(Some(0.0)), plain_p(None)), ("p < 1e-15".into(), "without a p-value".into()));
+    }
+}

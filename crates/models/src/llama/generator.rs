@@ -1,0 +1,330 @@
+//! A causal model with a unified key-value cache.
+//!
+//! With a cache per sequence, llama.cpp aborts the process when part of a sequence is copied. In a unified cache such a copy
+//! is allowed and moves no data. A step is one physical batch. Its logits are reduced to log-probabilities before the next
+//! step starts, so that at most one batch of rows is in memory (a row takes 192 KiB for a vocabulary of 49k tokens).
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use llama_cpp_2::context::LlamaContext;
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::{LlamaLoraAdapter, LlamaModel};
+use llama_cpp_2::token::LlamaToken;
+use rayon::prelude::*;
+
+use super::{Settings, state};
+use numeric::logspace::logsumexp;
+use numeric::real;
+use prefix_scheduler::model::{Batch, Capacity, Decoded, Generator, ModelError, Row};
+use prefix_scheduler::plan::{Reads, Token};
+
+/// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
+const MAX_SEQUENCES: u32 = 256;
+
+pub(super) struct LlamaGenerator<'m> {
+    context: LlamaContext<'m>,
+    batch: LlamaBatch<'static>,
+    capacity: Capacity,
+    vocabulary: usize,
+    identity: String,
+    /// Whether layers run on an accelerator.
+    offloaded: bool,
+    /// Positions that a later one sees before it, where not all of them; 0 without such a bound.
+    window: usize,
+    /// [`Generator::saves_cheaply`]: on a CPU a copy in memory; on an accelerator as [`LlamaGenerator::warm_up`] finds it.
+    saves_cheaply: bool,
+}
+
+impl<'m> LlamaGenerator<'m> {
+    pub fn new(model: &'m LlamaModel, backend: &LlamaBackend, settings: &Settings) -> Result<Self, ModelError> {
+        let unusable = |problem: String| ModelError::Unusable { path: settings.path.display().to_string(), problem };
+        let narrow = |what: &str, value: usize| {
+            u32::try_from(value).map_err(|_| unusable(format!("{what}: {value} given, at most {} allowed", u32::MAX)))
+        };
+        let threads = i32::try_from(settings.threads)
+            .map_err(|_| unusable(format!("threads: {} given, at most {} allowed", settings.threads, i32::MAX)))?;
+        let step = narrow("batch", settings.batch)?;
+        // llama.cpp aborts the process when a batch cannot hold one row of logits for every sequence.
+        let sequences = MAX_SEQUENCES.min(step);
+        let flash = if settings.flash_attention {
+            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED
+        } else {
+            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED
+        };
+        let params = LlamaContextParams::default()
+            .with_n_ctx(NonZeroU32::new(narrow("context_cells", settings.cells)?))
+            .with_n_batch(step)
+            .with_n_ubatch(step)
+            .with_n_seq_max(sequences)
+            .with_kv_unified(true)
+            .with_flash_attention_policy(flash)
+            .with_type_k(settings.cache_type.of_llama())
+            .with_type_v(settings.cache_type.of_llama())
+            .with_n_threads(threads)
+            .with_n_threads_batch(threads)
+            // Without layers on an accelerator nothing is sent to one either, step by step.
+            .with_op_offload(settings.gpu_layers > 0)
+            .with_no_perf(true);
+        let context = model
+            .new_context(backend, params)
+            .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
+        // States pass through the last sequence.
+        let sequences = sequences as usize - 1;
+        let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
+        let identity = state::identity(settings);
+        let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
+        let (batch, offloaded) = (LlamaBatch::new(settings.batch, 1), super::offloads(settings)?);
+        let says = |key: &str| model.meta_val_str(key).unwrap_or_default();
+        let window = says(&format!("{}.attention.sliding_window", says("general.architecture")));
+        let window = window.parse().unwrap_or(0);
+        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, window, saves_cheaply: !offloaded })
+    }
+
+    /// Applies an adapter of this model to all tokens from now on.
+    pub fn apply(&mut self, adapter: &mut LlamaLoraAdapter, scale: f32) -> Result<(), ModelError> {
+        let applied = self.context.lora_adapter_set(adapter, scale);
+        applied.map_err(|error| ModelError::Decode(format!("the adapter cannot be applied: {error}")))
+    }
+
+    /// Evaluates full steps and one of a single token, and forgets them. On an accelerator the first step loads kernels and
+    /// allocates, and takes as long as hundreds of others: no caller should wait for it, and no speed be learnt from it. A step that
+    /// the accelerator's memory does not hold fails here, while the model loads. Nothing is done on a CPU.
+    pub fn warm_up(&mut self) -> Result<(), ModelError> {
+        if !self.offloaded {
+            return Ok(());
+        }
+        let full = trial(self.capacity.batch.min(self.capacity.sequences * TRIAL));
+        // What the first round takes does not count.
+        let _ = self.time_step(&full)?;
+        let (evaluated, moved) = self.time_step(&full)?;
+        let _ = self.time_step(&trial(1))?;
+        let tokens = TRIAL.min(full.rows.len());
+        let evaluated = evaluated.mul_f64(real(tokens) / real(full.rows.len()));
+        match moved {
+            Ok(moved) => {
+                self.saves_cheaply = worth_saving(moved, evaluated);
+                let kept = self.saves_cheaply;
+                tracing::info!(tokens, ?evaluated, ?moved, kept, "states of passages timed on the accelerator");
+            }
+            Err(error) => tracing::warn!(%error, "states of passages cannot be moved; requests keep none"),
+        }
+        Ok(())
+    }
+
+    /// How long it takes to evaluate a step of [`trial`], and to move the state of its first sequence. Leaves nothing.
+    fn time_step(&mut self, batch: &Batch) -> Result<(Duration, Result<Duration, ModelError>), ModelError> {
+        let began = Instant::now();
+        self.decode(batch)?;
+        let evaluated = began.elapsed();
+        let moved = self.time_state(TRIAL.min(batch.rows.len()));
+        for sequence in 0..batch.rows.len().div_ceil(TRIAL) {
+            self.release(sequence)?;
+        }
+        Ok((evaluated, moved))
+    }
+
+    /// How long it takes to save the first positions of the first sequence and to restore them in its place.
+    fn time_state(&mut self, positions: usize) -> Result<Duration, ModelError> {
+        let began = Instant::now();
+        let state = self.save(0, 0..positions)?;
+        self.release(0)?;
+        self.restore(&state, 0, 0..positions)?;
+        Ok(began.elapsed())
+    }
+
+    /// Copies the rows into llama.cpp's batch.
+    fn fill(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        let failed = |problem: String| ModelError::Decode(problem);
+        self.batch.clear();
+        for row in &batch.rows {
+            let position =
+                i32::try_from(row.position).map_err(|_| failed(format!("position {} is too large", row.position)))?;
+            self.batch
+                .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], row.is_read())
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether states are kept that take `moved` to save and restore, and whose tokens take `evaluated`. Most states are
+/// saved and not asked for again.
+fn worth_saving(moved: Duration, evaluated: Duration) -> bool {
+    moved <= evaluated / 2
+}
+
+/// Tokens of a sequence of [`trial`]: few enough for any model's context.
+const TRIAL: usize = 256;
+
+/// Of so many tokens of [`trial`] one is read, as of a prompt with a short query.
+const READ: usize = 8;
+
+/// A step of sequences of [`TRIAL`] tokens.
+fn trial(tokens: usize) -> Batch {
+    let rows = (0..tokens).map(|index| {
+        let targets = index.div_ceil(READ)..(index + 1).div_ceil(READ);
+        // Every vocabulary that is served has 256 tokens.
+        let token = Token::try_from(index * 37 % 256).unwrap_or_default();
+        Row { token, position: index % TRIAL, sequence: index / TRIAL, targets, draws: 0..0 }
+    });
+    Batch { rows: rows.collect(), targets: vec![(0, Reads::default()); tokens.div_ceil(READ)], ..Batch::default() }
+}
+
+fn sequence(number: usize) -> Result<i32, ModelError> {
+    i32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))
+}
+
+/// What is read of a token; NaN for a token outside the vocabulary, and where the logits have no finite normaliser.
+fn score(logits: &[f32], normaliser: f64, (token, reads): (Token, Reads)) -> f64 {
+    let logit = usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x));
+    match reads {
+        Reads::LogProbability => logit - normaliser,
+        Reads::Logit if normaliser.is_finite() => logit,
+        Reads::Logit => f64::NAN,
+    }
+}
+
+impl Generator for LlamaGenerator<'_> {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError> {
+        let end = u32::try_from(length)
+            .map_err(|_| ModelError::Decode(format!("a prefix of {length} tokens is too long")))?;
+        self.context
+            .copy_kv_cache_seq(sequence(from)?, sequence(to)?, Some(0), Some(end))
+            .map_err(|error| ModelError::Decode(error.to_string()))
+    }
+
+    fn state_identity(&self) -> Option<String> {
+        Some(self.identity.clone())
+    }
+
+    fn saves_cheaply(&self) -> bool {
+        self.saves_cheaply
+    }
+
+    fn save(&mut self, from: usize, positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
+        let spare = sequence(self.capacity.sequences)?;
+        state::save(&mut self.context, spare, sequence(from)?, positions, self.window)
+    }
+
+    fn restore(&mut self, state: &[u8], to: usize, positions: Range<usize>) -> Result<(), ModelError> {
+        state::restore(&mut self.context, state, sequence(self.capacity.sequences)?, sequence(to)?, positions)
+    }
+
+    fn release(&mut self, number: usize) -> Result<(), ModelError> {
+        let number =
+            u32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))?;
+        match self.context.clear_kv_cache_seq(Some(number), None, None) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ModelError::Decode(format!("llama.cpp did not remove sequence {number}"))),
+            Err(error) => Err(ModelError::Decode(error.to_string())),
+        }
+    }
+
+    fn clear(&mut self, numbers: bool) {
+        // Only a cache with windows has places after the last release that a new one has not.
+        if numbers || self.window > 0 {
+            self.context.clear_kv_cache();
+        }
+    }
+
+    fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError> {
+        if batch.rows.is_empty() {
+            return Ok(Decoded::default());
+        }
+        let began = Instant::now();
+        self.fill(batch)?;
+        self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
+        let submitted = Instant::now();
+        let mut wanted = Vec::new();
+        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.is_read()) {
+            let index = i32::try_from(index).map_err(|_| ModelError::Decode("the batch is too large".into()))?;
+            let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
+            wanted.push((self.context.get_logits_ith(index), targets, draws));
+        }
+        // An accelerator would go on behind the call: its time belongs to this step, by which budgets of time are kept.
+        self.context.synchronize();
+        let evaluated = Instant::now();
+        debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
+        let rows: Vec<(Vec<f64>, Vec<_>)> = wanted
+            .par_iter()
+            .map(|(logits, targets, draws)| {
+                let scores = if targets.is_empty() {
+                    Vec::new()
+                } else {
+                    let normaliser = logsumexp(logits);
+                    targets.iter().map(|&target| score(logits, normaliser, target)).collect()
+                };
+                (scores, draws.iter().map(|wanted| wanted.from_logits(logits)).collect())
+            })
+            .collect();
+        tracing::trace!(
+            tokens = batch.rows.len(),
+            read = wanted.len(),
+            submit_us = (submitted - began).as_micros(),
+            evaluate_us = (evaluated - submitted).as_micros(),
+            reduce_us = evaluated.elapsed().as_micros(),
+            "step"
+        );
+        let mut decoded = Decoded::default();
+        for (scores, drawn) in rows {
+            decoded.scores.extend(scores);
+            decoded.drawn.extend(drawn);
+        }
+        Ok(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llama_cpp_2::model::params::LlamaModelParams;
+
+    use super::*;
+
+    /// As measured on an H200 with 135 million parameters, and as on a CPU.
+    #[test]
+    fn states_are_kept_where_moving_them_takes_half_of_reading() {
+        let milliseconds = Duration::from_millis;
+        assert!(!worth_saving(milliseconds(8), milliseconds(2)));
+        assert!(!worth_saving(milliseconds(3), milliseconds(5)));
+        assert!(worth_saving(milliseconds(3), milliseconds(200)));
+    }
+
+    /// As on an accelerator, but by the CPU.
+    #[test]
+    fn a_trial_leaves_an_empty_cache() {
+        let settings = Settings::plain("tests/golden/adapters/base.gguf", 600, 520);
+        let model = super::super::load(&settings.path, &LlamaModelParams::default()).unwrap();
+        let mut generator = LlamaGenerator::new(&model, super::super::backend().unwrap(), &settings).unwrap();
+        assert!(generator.saves_cheaply());
+        generator.warm_up().unwrap();
+        assert_eq!(generator.context.kv_cache_seq_pos_max(0), -1, "nothing is done on a CPU");
+        generator.offloaded = true;
+        generator.warm_up().unwrap();
+        for sequence in 0..4 {
+            assert_eq!(generator.context.kv_cache_seq_pos_max(sequence), -1, "sequence {sequence}");
+        }
+        // All cells are free.
+        generator.decode(&trial(520)).unwrap();
+    }
+
+    #[test]
+    fn a_trial_reads_an_eighth_of_its_rows_in_sequences_of_bounded_length() {
+        for tokens in [1, 8, 9, 512, 4096] {
+            let batch = trial(tokens);
+            assert_eq!(batch.rows.len(), tokens);
+            let read: Vec<_> = batch.rows.iter().filter(|row| row.is_read()).collect();
+            assert_eq!(read.len(), tokens.div_ceil(READ), "{tokens}");
+            assert_eq!(batch.targets.len(), read.len());
+            assert!(batch.rows.iter().all(|row| row.position < TRIAL && row.targets.end <= batch.targets.len()));
+            assert_eq!(batch.rows[tokens - 1].sequence, (tokens - 1) / TRIAL);
+        }
+    }
+}

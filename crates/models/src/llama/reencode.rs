@@ -1,0 +1,349 @@
+//! The same weights in the tensor type that this machine multiplies fastest.
+//!
+//! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
+//! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the
+//! file to the candidate types, times each for a second or two, and keeps the fastest beside the models, named by the hash of
+//! the original and what computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float
+//! represents the product of a block's scale and a small integer to within half a unit in the last place, so a candidate is no
+//! less precise than a block type of eight bits or fewer.
+//!
+//! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
+//! ([`chosen`]).
+
+mod machine;
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use machine::Machine;
+use serde::{Deserialize, Serialize};
+
+use super::gguf::{Header, reencoded_bytes};
+use super::{Settings, backend, with_model};
+use crate::scratch::{self, Scratch};
+use crate::store::{Store, free_bytes, write_atomically};
+use prefix_scheduler::model::{Batch, ModelError, Row};
+use prefix_scheduler::plan::Reads;
+
+/// How many times faster than the original a candidate must be.
+const MARGIN: f64 = 1.15;
+
+/// Tokens of a timed prompt.
+const PROBE: usize = 256;
+
+/// Tokens of a timed step on an accelerator, in prompts of [`PROBE`]: what a request takes of a step there. In smaller ones its fixed
+/// cost hides the type.
+const ACCELERATED_PROBE: usize = 2_048;
+
+/// Timed steps. The fastest counts, because every disturbance makes a measurement slower.
+const ROUNDS: usize = 3;
+
+/// Bytes that must remain free on the file system after a file was written.
+const RESERVE: u64 = 512 << 20;
+
+/// The encoding of a file that runs as it is.
+pub const AS_SHIPPED: &str = "as shipped";
+
+const CANDIDATES: [(&str, u32); 2] =
+    [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
+
+/// On accelerators llama.cpp adds products of half precision in half precision, whose range activations of some models exceed.
+const ACCELERATED: &[(&str, u32)] = &[CANDIDATES[0]];
+
+/// The result of measuring a file on this machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// [`AS_SHIPPED`], or the type that the file was re-encoded to.
+    pub encoding: String,
+    /// SHA-256 of the file that runs.
+    pub sha256: String,
+    /// The file that runs.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Prefill speed of every measured type, in tokens a second.
+    pub tokens_per_second: Vec<(String, f64)>,
+    /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured when
+    /// it fits.
+    #[serde(default)]
+    pub too_large: Option<u64>,
+}
+
+impl Choice {
+    fn as_shipped(settings: &Settings, sha256: &str) -> Self {
+        Self {
+            encoding: AS_SHIPPED.to_owned(),
+            sha256: sha256.to_owned(),
+            path: settings.path.clone(),
+            tokens_per_second: Vec::new(),
+            too_large: None,
+        }
+    }
+}
+
+/// The file in the store whose lock says that a process measures.
+const LOCK: &str = ".measuring";
+
+/// Where results for one file on this machine are kept.
+struct Kept<'a> {
+    store: &'a Store,
+    folder: PathBuf,
+    stem: String,
+}
+
+impl<'a> Kept<'a> {
+    fn new(sha256: &str, store: &'a Store, machine: &Machine) -> Self {
+        let stem = format!("{}-{:08x}", &sha256[..sha256.len().min(16)], machine.fingerprint());
+        Self { store, folder: store.root().join(".encodings"), stem }
+    }
+
+    fn note(&self) -> PathBuf {
+        self.folder.join(format!("{}.json", self.stem))
+    }
+
+    fn file(&self, encoding: &str) -> PathBuf {
+        self.folder.join(format!("{}-{encoding}.gguf", self.stem))
+    }
+
+    /// Waits until no other process measures with this store. Where the file system has no locks, nobody waits.
+    fn lock(&self, report: &dyn Fn(&str)) -> Option<std::fs::File> {
+        let path = self.store.root().join(LOCK);
+        let file = std::fs::File::options().create(true).append(true).open(path).ok()?;
+        if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+            report("another process measures a model: waiting for it");
+        }
+        file.lock().ok().map(|()| file)
+    }
+
+    /// The result of an earlier measurement, if the file that it chose is unchanged.
+    fn read(&self, settings: &Settings, sha256: &str) -> Option<Choice> {
+        let mut choice: Choice = serde_json::from_slice(&std::fs::read(self.note()).ok()?).ok()?;
+        if choice.encoding == AS_SHIPPED {
+            choice.path.clone_from(&settings.path);
+            return Some(choice).filter(|choice| choice.sha256 == sha256);
+        }
+        let (encoding, _) = CANDIDATES.iter().find(|(name, _)| *name == choice.encoding)?;
+        choice.path = self.file(encoding);
+        match self.store.identify(&choice.path) {
+            Ok(sha256) if sha256 == choice.sha256 => Some(choice),
+            outcome => {
+                tracing::warn!(path = %choice.path.display(), ?outcome, "the re-encoded file is missing or was changed");
+                None
+            }
+        }
+    }
+}
+
+/// The file that an earlier measurement chose for this machine; `None` when there was none. Takes milliseconds, unless the
+/// re-encoded file has no valid receipt and must be hashed.
+#[must_use]
+pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice> {
+    if Header::read(&settings.path).is_ok_and(|header| header.files() > 1) {
+        return None;
+    }
+    let choice = Kept::new(sha256, store, &Machine::of(settings)).read(settings, sha256);
+    if choice.is_none() {
+        tracing::info!(
+            path = %settings.path.display(),
+            "the model runs as shipped; `rerankd models pull` measures the tensor types on this machine, and its choice holds from the next start"
+        );
+    }
+    choice
+}
+
+/// Finds the fastest tensor type for this machine and keeps the result for [`chosen`]. An earlier result is returned as it is,
+/// unless a candidate that was too large then fits now. `most_bytes` bounds the size of a re-encoded file; `report` is
+/// called before every step that takes long.
+///
+/// # Errors
+/// [`ModelError`] when the original cannot be loaded or the store cannot be written. A candidate that fails is logged and
+/// passed over.
+pub fn measure(
+    settings: &Settings,
+    sha256: &str,
+    store: &Store,
+    most_bytes: u64,
+    report: &dyn Fn(&str),
+) -> Result<Choice, ModelError> {
+    // Starts the log of llama.cpp.
+    backend()?;
+    let damaged = |problem| unusable(&settings.path, problem);
+    let files = Header::read(&settings.path).map_err(damaged)?.files();
+    if files > 1 {
+        // The sizes of the others' tensors are not known, and the result would be one file of all.
+        report(&format!("not re-encoded: the model is split into {files} files"));
+        return Ok(Choice::as_shipped(settings, sha256));
+    }
+    let bytes = reencoded_bytes(&settings.path).map_err(damaged)?;
+    let machine = Machine::of(settings);
+    let kept = Kept::new(sha256, store, &machine);
+    // Before the free space is looked at.
+    scratch::remove_abandoned(&kept.folder, SCRATCH);
+    if let Some(choice) = kept.read(settings, sha256)
+        && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
+    {
+        return Ok(choice);
+    }
+    // A store that cannot be written is reported before minutes are spent.
+    std::fs::create_dir_all(&kept.folder)
+        .and_then(|()| tempfile::tempfile_in(&kept.folder))
+        .map_err(|error| unusable(&kept.folder, error.to_string()))?;
+    // Two that measure at once would each remove the file that the other chose.
+    let _measuring = kept.lock(report);
+    if let Some(choice) = kept.read(settings, sha256)
+        && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
+    {
+        return Ok(choice);
+    }
+    let choice = match fits(bytes, most_bytes, &kept.folder) {
+        Ok(()) => fastest(settings, &machine, sha256, (bytes, most_bytes), &kept, report)?,
+        Err(problem) => {
+            report(&format!("not re-encoded: {problem}"));
+            Choice { too_large: Some(bytes), ..Choice::as_shipped(settings, sha256) }
+        }
+    };
+    let note = serde_json::to_vec_pretty(&choice).map_err(|error| unusable(&kept.note(), error.to_string()))?;
+    write_atomically(&kept.note(), &note).map_err(|error| unusable(&kept.note(), error.to_string()))?;
+    Ok(choice)
+}
+
+fn unusable(path: &Path, problem: String) -> ModelError {
+    ModelError::Unusable { path: path.display().to_string(), problem }
+}
+
+/// Times the original and the candidates. Only the file of the winner remains.
+fn fastest(
+    settings: &Settings,
+    machine: &Machine,
+    sha256: &str,
+    (bytes, most_bytes): (u64, u64),
+    kept: &Kept,
+    report: &dyn Fn(&str),
+) -> Result<Choice, ModelError> {
+    report("measuring the file as shipped");
+    let original = Choice::as_shipped(settings, sha256);
+    let mut speeds = vec![(original.encoding.clone(), speed(settings, &settings.path, machine)?)];
+    let mut too_large = None;
+    let mut best = (speeds[0].1 * MARGIN, original);
+    let candidates = if machine.accelerated() { ACCELERATED } else { &CANDIDATES };
+    for &(name, kind) in candidates {
+        // Two candidates can be on the disk at once, so each is checked.
+        if let Err(problem) = fits(bytes, most_bytes, &kept.folder) {
+            report(&format!("{name} is passed over: {problem}"));
+            too_large = Some(bytes);
+            continue;
+        }
+        let path = kept.file(name);
+        report(&format!("re-encoding to {name}, {} MB", bytes.div_ceil(1_000_000)));
+        let written = encode(&settings.path, &path, kind, settings.threads);
+        report(&format!("measuring {name}"));
+        match written.and_then(|()| candidate(settings, machine, &path, kept.store)) {
+            Ok((rate, sha256)) => {
+                speeds.push((name.to_owned(), rate));
+                let choice = Choice { encoding: name.to_owned(), sha256, path, ..best.1.clone() };
+                let loser = if rate > best.0 { std::mem::replace(&mut best, (rate, choice)).1 } else { choice };
+                if loser.path != settings.path {
+                    let _ = std::fs::remove_file(&loser.path);
+                }
+            }
+            Err(problem) => tracing::warn!(encoding = name, %problem, "tensor type passed over"),
+        }
+    }
+    Ok(Choice { tokens_per_second: speeds, too_large, ..best.1 })
+}
+
+/// Whether a file of `bytes` may be written to `folder`.
+fn fits(bytes: u64, most_bytes: u64, folder: &Path) -> Result<(), String> {
+    allowed(bytes, most_bytes, free_bytes(folder))
+}
+
+/// `free` is `None` where the system does not tell.
+fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String> {
+    let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
+    let needed = bytes.saturating_add(RESERVE);
+    if bytes > most_bytes {
+        let (size, most) = (megabytes(bytes), most_bytes / 1_000_000);
+        return Err(format!("the re-encoded file would have {size} MB, generator.reencode_megabytes is {most}"));
+    }
+    match free {
+        Some(free) if free < needed => {
+            let (needed, free) = (megabytes(needed), free / 1_000_000);
+            Err(format!("re-encoding needs {needed} MB of free disk space, there are {free} MB"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Speed and hash of a candidate, whose file goes where they cannot be had.
+fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store) -> Result<(f64, String), String> {
+    let speed = speed(settings, path, machine).map_err(|error| error.to_string());
+    let sha256 = store.identify(path).map_err(|error| error.to_string());
+    if speed.is_err() || sha256.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok((speed?, sha256?))
+}
+
+/// How the names of folders begin in which files are re-encoded.
+const SCRATCH: &str = ".encode-";
+
+/// Writes `from`, re-encoded, to a temporary file and renames it to `to`.
+fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), String> {
+    let folder = to.parent().ok_or("the target has no folder")?;
+    let scratch = Scratch::new_in(folder, SCRATCH).map_err(|error| error.to_string())?;
+    let target = scratch.path().join("file");
+    let c_string = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string());
+    let (input, output) = (c_string(from)?, c_string(&target)?);
+    // SAFETY: the parameters are llama.cpp's defaults with plain fields changed, the strings outlive the call, and the
+    // function catches its exceptions and reports them as a non-zero code.
+    #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper for quantisation")]
+    let code = unsafe {
+        let mut params = llama_cpp_sys_2::llama_model_quantize_default_params();
+        params.ftype = kind;
+        params.allow_requantize = true;
+        params.nthread = i32::try_from(threads).unwrap_or(1);
+        llama_cpp_sys_2::llama_model_quantize(input.as_ptr(), output.as_ptr(), &raw const params)
+    };
+    if code != 0 {
+        return Err(format!("llama.cpp cannot re-encode it (code {code})"));
+    }
+    std::fs::rename(&target, to).map_err(|error| format!("{}: {error}", to.display()))
+}
+
+/// Prefill speed in tokens a second: the best of [`ROUNDS`] steps.
+fn speed(settings: &Settings, path: &Path, machine: &Machine) -> Result<f64, ModelError> {
+    let tokens = if machine.accelerated() { ACCELERATED_PROBE } else { PROBE };
+    let probe = Settings { path: path.to_owned(), cells: 2 * tokens, batch: tokens, ..settings.clone() };
+    let mut best = Err(ModelError::Decode("not measured".into()));
+    with_model(&probe, &mut |generator| {
+        best = (0..=ROUNDS)
+            .map(|round| {
+                let rows = (0..tokens).map(|index| Row {
+                    // The time does not depend on the tokens. Every vocabulary that is served has as many.
+                    token: i32::try_from((index * 37 + round) % 256).unwrap_or(0),
+                    position: index % PROBE,
+                    sequence: index / PROBE,
+                    targets: 0..0,
+                    draws: 0..0,
+                });
+                let mut batch =
+                    Batch { rows: rows.collect(), targets: vec![(100, Reads::default())], ..Batch::default() };
+                if let Some(last) = batch.rows.last_mut() {
+                    last.targets = 0..1;
+                }
+                let started = Instant::now();
+                generator.decode(&batch)?;
+                let rate = numeric::real(tokens) / started.elapsed().as_secs_f64();
+                for sequence in 0..tokens / PROBE {
+                    generator.release(sequence)?;
+                }
+                // The first round also reads pages that are not in memory yet.
+                Ok(if round == 0 { 0.0 } else { rate })
+            })
+            .try_fold(0.0_f64, |most, rate: Result<f64, ModelError>| Ok(most.max(rate?)));
+    })?;
+    best
+}
+
+#[cfg(test)]
+mod tests;

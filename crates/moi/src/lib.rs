@@ -1,0 +1,251 @@
+//! Mixture of Interventions: utilities of passages and position bias from the scores of many orders.
+//!
+//! Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3. [`estimate`] is the entry.
+//! `design` and `adaptive` choose the orders, `domain` prepares the scores, `problem` states the least squares, `varpro` and
+//! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
+//! diagnostics, `work` estimates the cost.
+//!
+//! Two files stand apart: `subsets` gives utilities from the scores of subsets of the passages (ContextCite), `aggregate` makes one
+//! ranking of several.
+#![warn(missing_docs)]
+
+pub mod adaptive;
+pub mod aggregate;
+pub mod design;
+mod direction;
+pub mod domain;
+pub mod prior;
+pub mod problem;
+pub mod profile;
+mod solve;
+pub mod subsets;
+pub mod task;
+pub mod uncertainty;
+pub mod varpro;
+pub mod work;
+
+use direction::Evidence;
+use domain::Domain;
+use nalgebra::DMatrix;
+use uncertainty::Diagnostics;
+use varpro::Starts;
+
+use numeric::{Interrupt, descending, mean};
+
+/// Why a fit gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FitError {
+    /// The input is invalid.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// Path of the field, as in the JSON of `rerankd fit`.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The solver found no solution.
+    #[error("fit not solved: {status}")]
+    NotSolved {
+        /// The solver's status.
+        status: String,
+    },
+    /// The caller's [`Interrupt`] asked for the end.
+    #[error("fit interrupted")]
+    Interrupted,
+}
+
+/// A scored prompt: the passages in their order, and the score in nats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// Passage index at each position.
+    pub order: Vec<usize>,
+    /// Log-probability of the outcome, in nats.
+    pub score: f64,
+}
+
+/// The objective to minimise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// Least squares with a prior on position weights and utilities. The default.
+    Regularised,
+    /// The paper's objective (section 3.1): least squares alone, on the scores as they are unless a domain is given. For
+    /// whole orders it leaves scale and direction open; the solution nearest the prior is taken.
+    Paper,
+}
+
+/// What the scores of one-passage prompts are used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Anchors {
+    /// They settle the direction. Where prompts do not hold all passages and the objective is the regularised one, they are
+    /// also fitted, as prompts of length 1. For anchors that score the same outcome as the observations. The default.
+    #[default]
+    Observations,
+    /// They only settle the direction. For anchors that score another outcome than the observations.
+    Direction,
+}
+
+/// Options of [`estimate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Scale on which the scores are fitted. `None` for the default: `AsIs` for the paper's objective; else `LogWinsorZ` for
+    /// prompts of one length, and `LogZ` for several, where an outlier is more likely a passage that answers the query
+    /// alone than an error.
+    pub domain: Option<Domain>,
+    /// Objective.
+    pub objective: Objective,
+    /// Assumed share of noise in the score variance, in (0, 1); sets the strength of the regularisation.
+    pub sigma2: f64,
+    /// Position weights must not increase with the position.
+    pub monotone: bool,
+    /// Prior position weights, as many as the longest prompt has positions or more; they sum to one. A shorter prompt takes
+    /// the first of them, renormalised, or equal weights if those sum to 0. `None` for the defaults: geometric for prompts
+    /// of one length, equal weights for several lengths.
+    pub prior: Option<Vec<f64>>,
+    /// Strength of the pull to the mean utility; `None` for the default, which follows from `sigma2`.
+    pub lam: Option<f64>,
+    /// Strength of the pull to the prior weights; `None` for the default, which follows from `sigma2`.
+    pub rho: Option<f64>,
+    /// Where the search begins. [`Objective::Paper`] always uses [`Starts::Many`].
+    pub starts: Starts,
+    /// Use of the one-passage scores.
+    pub anchors: Anchors,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            domain: None,
+            objective: Objective::Regularised,
+            sigma2: 0.5,
+            monotone: false,
+            prior: None,
+            lam: None,
+            rho: None,
+            starts: Starts::Prior,
+            anchors: Anchors::Observations,
+        }
+    }
+}
+
+/// What settled which end of the prompt the fitted bias favours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orientation {
+    /// The scores of one-passage prompts.
+    OnePassageScores,
+    /// The caller's prior. Without it the data would not settle the direction, or would favour the other end. Or, for prompts of one
+    /// length, the caller's constraint that the weights do not increase.
+    CallerPrior,
+    /// The built-in prior: early positions weigh more. The data do not settle the direction.
+    DefaultPrior,
+    /// Prompts of several lengths, which identify direction and scale.
+    Lengths,
+    /// Prompts of one length that hold only some of the passages. Both directions were fitted; the lower objective was taken.
+    Subsets,
+    /// There is no direction: one passage, prompts of one passage, or constant scores.
+    None,
+}
+
+/// Utilities and position bias.
+#[derive(Debug, Clone)]
+pub struct Estimate {
+    /// Utility of each passage, in nats: the score expected of a prompt in which this passage held all position weight.
+    pub utilities: Vec<f64>,
+    /// Standard error of each utility, in nats; `None` if the scores do not determine the scale
+    /// ([`Diagnostics::scale_identified`]).
+    pub standard_errors: Option<Vec<f64>>,
+    /// Passages by descending utility; ties keep the input order.
+    pub ranking: Vec<usize>,
+    /// For each rank but the last, the probability that its passage outranks the next one.
+    pub outranks_next: Vec<f64>,
+    /// Position weights of each length of the observations, ascending by length.
+    pub bias: Vec<Vec<f64>>,
+    /// The prior position weights that were taken, as `bias`.
+    pub prior: Vec<Vec<f64>>,
+    /// Mean |2p - 1| over pairs.
+    pub expected_tau: f64,
+    /// What settled the direction.
+    pub orientation: Orientation,
+    /// Pearson correlation of the utilities with the one-passage scores; `None` without them, or if either is constant.
+    pub anchor_correlation: Option<f64>,
+    /// Fit quality, in the units of the fitted scores.
+    pub diagnostics: Diagnostics,
+    /// Objective at the solution, in the units of the fitted scores.
+    pub objective: f64,
+    /// Utilities in the units of the fitted scores.
+    pub fitted: Vec<f64>,
+    /// Mean squared errors of `fitted`, N × N; for whole orders at the scale that was chosen.
+    pub covariance: DMatrix<f64>,
+}
+
+/// Fits `observations` of `passages` passages. `anchor` holds the scores of one-passage prompts by passage, log P(q|p) in
+/// nats; a score that is not finite counts as absent. [`Anchors`] says what they are used for.
+///
+/// # Errors
+/// [`FitError`]: invalid input with its field, an unsolved programme, or an interruption.
+pub fn estimate(
+    passages: usize,
+    observations: &[Observation],
+    anchor: Option<&[f64]>,
+    settings: &Settings,
+    interrupt: Interrupt<'_>,
+) -> Result<Estimate, FitError> {
+    let evidence = Evidence::new(passages, observations, anchor, settings)?;
+    let chosen = evidence.choose(interrupt)?;
+    let errors = uncertainty::assess(&chosen.problem, &chosen.state, settings.sigma2, interrupt)?;
+    let (diagnostics, covariance) = (errors.diagnostics, errors.covariance);
+    let fit = varpro::finish(&chosen.problem, &chosen.state);
+    let prepared = &evidence.prepared;
+    // The fitted values give the order: the map back to nats loses it where the scores were constant.
+    let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fit.utilities)) };
+    // Utilities that are alike but for rounding are equal, however sure the fit is of them.
+    let alike = snap(&fit.utilities).iter().all(|utility| *utility == 0.0);
+    let compared = if alike { vec![0.0; passages] } else { fit.utilities.clone() };
+    let utilities: Vec<f64> = fit.utilities.iter().map(|u| u * prepared.scale + prepared.centre).collect();
+    let standard_errors = diagnostics
+        .scale_identified
+        .then(|| (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect());
+    let hedged = |probability: f64| 0.5 + errors.signal_probability * (probability - 0.5);
+    let outranks_next = ranking
+        .windows(2)
+        .map(|pair| hedged(uncertainty::outranks(&compared, &covariance, pair[0], pair[1])))
+        .collect();
+    let is_observed =
+        |weights: &Vec<f64>| observations.iter().any(|observation| observation.order.len() == weights.len());
+    let (mut bias, prior) = (fit.weights, chosen.problem.groups.iter().map(|group| group.prior.clone()));
+    bias.retain(is_observed);
+    let prior = prior.filter(is_observed).collect();
+    Ok(Estimate {
+        utilities,
+        standard_errors,
+        outranks_next,
+        expected_tau: uncertainty::expected_tau(&compared, &covariance) * errors.signal_probability,
+        ranking,
+        bias,
+        prior,
+        orientation: chosen.orientation,
+        anchor_correlation: evidence.agreement(&chosen.state),
+        diagnostics,
+        objective: fit.objective,
+        fitted: fit.utilities,
+        covariance,
+    })
+}
+
+/// Ends a computation that was asked to stop.
+fn check(interrupt: Interrupt<'_>) -> Result<(), FitError> {
+    if interrupt() { Err(FitError::Interrupted) } else { Ok(()) }
+}
+
+/// Rounds to a millionth of the spread. Smaller differences are rounding errors: such passages tie and keep the input order.
+fn snap(utilities: &[f64]) -> Vec<f64> {
+    let centre = mean(utilities);
+    let spread = utilities.iter().map(|u| (u - centre).abs()).fold(0.0, f64::max);
+    if spread <= 1e-9 * centre.abs().max(1.0) {
+        return vec![0.0; utilities.len()];
+    }
+    // A negative zero would come after a positive one.
+    utilities.iter().map(|u| ((u - centre) / spread * 1e6).round() + 0.0).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Interface of a natural-language inference (entailment) model.
+
+use std::sync::Arc;
+
+use super::ModelError;
+use rag_metrics::belief::Verdict;
+
+/// Input of one entailment judgement. The same text stands in many pairs, so pairs share it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TextPair {
+    /// Text assumed to be true.
+    pub premise: Arc<str>,
+    /// Text that the premise may entail or contradict.
+    pub hypothesis: Arc<str>,
+    /// Bytes of the question with which both texts begin; 0 where they have none. A pair that is too long loses the beginning
+    /// of the question first.
+    pub question: usize,
+}
+
+impl TextPair {
+    /// A pair of texts without a question before them.
+    #[must_use]
+    pub fn new(premise: impl Into<Arc<str>>, hypothesis: impl Into<Arc<str>>) -> Self {
+        Self { premise: premise.into(), hypothesis: hypothesis.into(), question: 0 }
+    }
+}
+
+/// Description of a loaded entailment model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntailmentInfo {
+    /// Catalogue name or file name.
+    pub name: String,
+    /// SHA-256 of the network's file.
+    pub sha256: String,
+    /// Whether the model distinguishes neutral from contradiction. The equivalence rule `loose` requires it.
+    pub three_way: bool,
+    /// Maximum number of tokens of a pair. A longer one loses the beginning of its question, then the end of its premise.
+    pub most_tokens: usize,
+}
+
+/// Bytes of a token of plain text, about; less than in English, more than in Chinese.
+const BYTES_PER_TOKEN: usize = 3;
+
+impl EntailmentInfo {
+    /// Whether texts of so many bytes together are likely to be truncated.
+    #[must_use]
+    pub const fn may_cut(&self, bytes: usize) -> bool {
+        bytes / BYTES_PER_TOKEN > self.most_tokens
+    }
+}
+
+/// An entailment model. It stays on one thread and need not be `Send`.
+pub trait Entailment {
+    /// Name, file hash and limits of the model.
+    fn info(&self) -> EntailmentInfo;
+
+    /// Verdicts on the pairs, in input order. The call blocks the model's thread, so callers pass short lists.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime reports an error.
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError>;
+}

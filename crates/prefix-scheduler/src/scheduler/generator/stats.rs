@@ -1,0 +1,140 @@
+//! What the generator's worker counts, and the tokens of jobs on their way to it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::scheduler::pace::Pace;
+use numeric::real;
+
+/// Counters of the worker, readable at any time.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Tokens evaluated.
+    pub tokens: AtomicU64,
+    /// Tokens not evaluated, because an earlier request, or round of the request, had evaluated them.
+    pub cached_tokens: AtomicU64,
+    /// Microseconds inside the model.
+    pub busy_micros: AtomicU64,
+    /// Steps.
+    pub steps: AtomicU64,
+    /// Steps by size: entry `i` counts those of more than 2^(i-1) and at most 2^i tokens, the last one all larger ones.
+    pub step_sizes: [AtomicU64; 16],
+    /// Tokens of the finished plans if every prompt were evaluated from its beginning.
+    pub naive_tokens: AtomicU64,
+    /// Cells granted to active requests, and those of openings.
+    pub cells: AtomicUsize,
+    /// 1 while the next request would begin, and waits for cells or sequences; 0 otherwise.
+    pub full: AtomicUsize,
+    /// Requests that wait.
+    pub waiting: AtomicUsize,
+    /// Requests that run.
+    pub active: AtomicUsize,
+    /// Tokens of waiting and active requests not yet evaluated.
+    pub backlog: AtomicUsize,
+    /// How often the gauges were set back, because the worker was lost. Held while the backlog grows or is set back.
+    life: Mutex<u64>,
+    /// Requests abandoned because their caller left or their deadline passed.
+    pub abandoned: AtomicU64,
+    /// Best speed of any large step so far, in tokens a second.
+    best_speed: AtomicU64,
+    /// Present speed.
+    pub(super) pace: Pace,
+    /// [`crate::model::Generator::saves_cheaply`], once it is loaded.
+    pub(super) saves_cheaply: AtomicBool,
+}
+
+impl Stats {
+    /// Counts a step of this many tokens.
+    fn count_step(&self, tokens: usize) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let size = tokens.next_power_of_two().trailing_zeros() as usize;
+        self.step_sizes[size.min(self.step_sizes.len() - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Mean speed so far in tokens a second; `None` before the first step.
+    #[must_use]
+    pub fn speed(&self) -> Option<f64> {
+        let micros = self.busy_micros.load(Ordering::Relaxed);
+        (micros > 0).then(|| count(self.tokens.load(Ordering::Relaxed)) * 1e6 / count(micros))
+    }
+
+    /// Speed at which prompts are read now, in tokens a second; `None` before the first step.
+    #[must_use]
+    pub fn reading_speed(&self) -> Option<f64> {
+        self.pace.reading(count(self.best_speed.load(Ordering::Relaxed)))
+    }
+
+    /// Says that a request had no time to read anything at the present speed.
+    pub fn bought_nothing(&self) {
+        self.pace.bought_nothing();
+    }
+
+    /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
+    pub(super) fn surely_takes(&self, tokens: usize) -> Duration {
+        match self.best_speed.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            speed => Duration::from_secs_f64(real(tokens) / (2.0 * count(speed))),
+        }
+    }
+
+    /// Counts a step of `tokens` tokens on a generator with the given batch size.
+    pub(super) fn measure(&self, tokens: usize, took: Duration, batch: usize) {
+        // Steps below a quarter of the batch do not represent the machine's speed.
+        let full = tokens * 4 >= batch;
+        self.pace.record(tokens, took, full);
+        self.count_step(tokens);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
+        if full {
+            self.best_speed.fetch_max(tokens.saturating_mul(1_000_000) / micros, Ordering::Relaxed);
+        }
+    }
+
+    /// When a request that found no place should try again: the time that the backlog will take, 0.1 to 60 seconds.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        let speed = self.pace.speed().unwrap_or(500.0);
+        let seconds = real(self.backlog.load(Ordering::Relaxed)) / speed;
+        Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
+const fn count(value: u64) -> f64 {
+    value as f64
+}
+
+/// The tokens of jobs on their way to the worker. The worker itself takes off the backlog what it evaluates or drops.
+impl Stats {
+    /// Adds the tokens of a job that is handed over, and tells the life of the worker that they count in.
+    pub(super) fn hand_over(&self, tokens: usize) -> u64 {
+        let life = self.life();
+        self.backlog.fetch_add(tokens, Ordering::Relaxed);
+        *life
+    }
+
+    /// Takes off the tokens of a job that the worker never had. Those of an earlier life are gone already.
+    pub(super) fn take_back(&self, life: u64, tokens: usize) {
+        let now = self.life();
+        if *now == life {
+            let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
+            let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Sets the gauges back: what they count is gone with the worker, or will be turned away.
+    pub(super) fn begin_anew(&self) {
+        let mut life = self.life();
+        *life += 1;
+        for gauge in [&self.active, &self.waiting, &self.full, &self.cells, &self.backlog] {
+            gauge.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn life(&self) -> MutexGuard<'_, u64> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

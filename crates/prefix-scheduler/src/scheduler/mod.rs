@@ -1,0 +1,61 @@
+//! The models' threads and the queues in front of them.
+//!
+//! `worker` is the thread that owns a model of any kind: loading, supervision, status. `generator` schedules plans on a
+//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`.
+//! `pace` knows how fast a model is, `backlog` what waits in front of one that gives turns. Work carries its
+//! [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
+
+mod backlog;
+pub mod entailment;
+pub mod generator;
+pub mod pace;
+pub mod reranker;
+mod turns;
+pub mod worker;
+
+pub use worker::{Load, Status};
+
+use crate::call::Stopped;
+use crate::model::ModelError;
+
+/// What a plan may need more of than there is, of [`ScheduleError::TooLarge`].
+pub const SEQUENCES: &str = "sequences";
+
+/// Why work was not carried out.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ScheduleError {
+    /// The call was cancelled, or its deadline passed or would surely pass before the work ends.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// The work admitted before it takes longer than its deadline, or the longest wait, allows.
+    #[error("the work admitted before this request takes too long")]
+    Overloaded {
+        /// When it would have been admitted, if nothing else comes.
+        retry_after: std::time::Duration,
+    },
+    /// No model: it is loading, its worker failed, or the server is draining.
+    #[error("the model is not available")]
+    Unavailable,
+    /// The plan needs more of the cache than there is.
+    #[error("needs {needed} {what}, {available} available")]
+    TooLarge {
+        /// Cells or sequences.
+        what: &'static str,
+        /// Least number needed.
+        needed: usize,
+        /// Number there are.
+        available: usize,
+    },
+    /// The model failed on this work.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+impl From<pace::Refusal> for ScheduleError {
+    fn from(refusal: pace::Refusal) -> Self {
+        match refusal {
+            pace::Refusal::Later(retry_after) => Self::Overloaded { retry_after },
+            pace::Refusal::Never => Stopped::DeadlineExceeded.into(),
+        }
+    }
+}

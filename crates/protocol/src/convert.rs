@@ -1,0 +1,378 @@
+//! Conversions between messages and engine types: reranking, and the parts that several services share.
+
+use super::convert_fit::{domain, paper_objective, report_diagnostics};
+use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
+use engine::EngineError;
+use engine::methods::{self, MethodRef};
+use engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
+use engine::rerank::{MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
+use moi::domain::Domain;
+use moi::profile::Subject;
+
+/// Converts a count to 32 bits. The limits keep counts far below 2^32; a larger one saturates.
+pub fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Converts a count to 64 bits.
+pub fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Converts a count or index from a message. A number that `usize` cannot hold saturates and so exceeds every bound.
+pub(super) fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Converts an optional count from a message: 0 stands for absent and selects the server's default.
+pub(super) fn given(number: u32) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+/// Converts an enum value from a message. Refuses a number that the protocol does not define.
+pub fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
+    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
+}
+
+/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`. `None` if unspecified.
+fn method(wire: i32) -> Result<Option<MethodRef>, EngineError> {
+    let wire: v1::Method = known("method", wire)?;
+    if wire == v1::Method::Unspecified {
+        return Ok(None);
+    }
+    let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
+    let unknown = || EngineError::invalid("method", format!("{name} is not supported"));
+    methods::find(&name).map(Some).ok_or_else(unknown)
+}
+
+/// Converts a method to its enum value.
+fn method_to_wire(method: MethodRef) -> v1::Method {
+    let name = format!("METHOD_{}", method.name().to_uppercase().replace('-', "_"));
+    v1::Method::from_str_name(&name).unwrap_or_default()
+}
+
+pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
+    let method = method(wire.method)?;
+    let (truncate, passage_tokens) = truncation(wire.truncation)?;
+    Ok(RerankRequest {
+        query: wire.query,
+        passages: passages(wire.passages),
+        method,
+        scorer: wire.scorer,
+        moi: moi(wire.moi.unwrap_or_default())?,
+        fusion: convert_fusion::options(wire.fusion)?,
+        only_helpful: wire.only_helpful,
+        latency_budget_ms: wire.latency_budget_ms,
+        top_n: given(wire.top_n),
+        score_threshold: wire.score_threshold,
+        auto_k: wire.auto_k,
+        truncate,
+        passage_tokens,
+        inline: wire.utility.map(convert_belief::inline),
+        opening: convert_opening::opening(wire.instruction, wire.examples),
+        compression: convert_compression::options(wire.compression)?,
+        context_order: match known("context_order", wire.context_order)? {
+            v1::ContextOrder::Unspecified => ContextOrder::Auto,
+            v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
+            v1::ContextOrder::Descending => ContextOrder::Descending,
+            v1::ContextOrder::Reverse => ContextOrder::Reverse,
+            v1::ContextOrder::Given => ContextOrder::Given,
+        },
+        ..RerankRequest::default()
+    })
+}
+
+/// Converts passages from a message. A passage without an id gets its index as id.
+pub fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
+    let passage = |(index, passage): (usize, v1::Passage)| Passage {
+        id: if passage.id.is_empty() { index.to_string() } else { passage.id },
+        title: passage.title,
+        text: passage.text,
+        retriever_score: passage.retriever_score,
+    };
+    wire.into_iter().enumerate().map(passage).collect()
+}
+
+/// Converts passages to messages.
+pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
+    let passage = |passage: &Passage| v1::Passage {
+        id: passage.id.clone(),
+        text: passage.text.clone(),
+        title: passage.title.clone(),
+        retriever_score: passage.retriever_score,
+    };
+    passages.iter().map(passage).collect()
+}
+
+/// Converts truncation options to `truncate` and `passage_tokens`; `None` selects the server's default.
+pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, Option<usize>), EngineError> {
+    let wire = wire.unwrap_or_default();
+    let truncate = match known("truncation.mode", wire.mode)? {
+        v1::TruncationMode::Unspecified => None,
+        v1::TruncationMode::Passages => Some(true),
+        v1::TruncationMode::Off => Some(false),
+    };
+    Ok((truncate, given(wire.max_passage_tokens)))
+}
+
+/// Converts `truncate` and `passage_tokens` to truncation options.
+pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
+    let mode = match truncate {
+        None => v1::TruncationMode::Unspecified,
+        Some(true) => v1::TruncationMode::Passages,
+        Some(false) => v1::TruncationMode::Off,
+    };
+    v1::Truncation { mode: mode.into(), max_passage_tokens: narrow(passage_tokens.unwrap_or(0)) }
+}
+
+fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
+    let scheme = match known("moi.design", wire.design)? {
+        v1::Design::Unspecified => None,
+        v1::Design::Random => Some(Scheme::Random),
+        v1::Design::Cyclic => Some(Scheme::Cyclic),
+        v1::Design::Latin => Some(Scheme::Latin),
+        v1::Design::Trie => Some(Scheme::Trie),
+        v1::Design::Pruned => Some(Scheme::Pruned),
+        v1::Design::Prefix => Some(Scheme::Prefix),
+        v1::Design::Adaptive => Some(Scheme::Adaptive),
+    };
+    let fit_budget = match known("moi.budget_policy", wire.budget_policy)? {
+        v1::BudgetPolicy::Unspecified | v1::BudgetPolicy::Refuse => false,
+        v1::BudgetPolicy::Fit => true,
+    };
+    let outcome = match known("moi.outcome", wire.outcome)? {
+        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
+        v1::Outcome::Joint => Outcome::Joint,
+    };
+    let domain = domain("moi.score_domain", wire.score_domain, wire.softmax_temperature)?;
+    let paper_objective = paper_objective("moi.objective", wire.objective)?;
+    Ok(MoiOptions {
+        scheme,
+        orders: given(wire.orders),
+        depth: given(wire.depth),
+        shared_columns: given(wire.shared_columns),
+        copies: given(wire.copies),
+        prune_length: given(wire.prune_length),
+        variable_pruning: wire.variable_pruning,
+        outcome,
+        domain,
+        paper_objective,
+        sigma2: wire.sigma2,
+        position_prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
+        monotone: wire.monotone,
+        seed: wire.seed,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
+        fit_budget,
+        settle_top: given(wire.settle_top),
+        settle_probability: wire.settle_probability,
+        rounds: given(wire.rounds),
+    })
+}
+
+/// Converts a request to a message, for clients.
+pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
+    let moi = &request.moi;
+    let (score_domain, softmax_temperature) = match moi.domain {
+        None | Some(Domain::AsIs) => (v1::ScoreDomain::Unspecified, None),
+        Some(Domain::LogWinsorZ) => (v1::ScoreDomain::LogWinsorZ, None),
+        Some(Domain::LogZ) => (v1::ScoreDomain::LogZ, None),
+        Some(Domain::RankNormal) => (v1::ScoreDomain::RankNormal, None),
+        Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
+    };
+    let outcome = match moi.outcome {
+        Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
+        Outcome::Joint => v1::Outcome::Joint,
+    };
+    let objective = if moi.paper_objective { v1::Objective::Paper } else { v1::Objective::Regularised };
+    v1::RerankRequest {
+        query: request.query.clone(),
+        passages: passages_to_wire(&request.passages),
+        method: request.method.map_or(v1::Method::Unspecified, method_to_wire).into(),
+        scorer: request.scorer.clone(),
+        moi: Some(v1::MoiOptions {
+            design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
+            orders: narrow(moi.orders.unwrap_or(0)),
+            outcome: outcome.into(),
+            score_domain: score_domain.into(),
+            softmax_temperature,
+            objective: objective.into(),
+            sigma2: moi.sigma2,
+            position_prior: moi.position_prior.clone().unwrap_or_default(),
+            monotone: moi.monotone,
+            seed: moi.seed,
+            depth: narrow(moi.depth.unwrap_or(0)),
+            shared_columns: narrow(moi.shared_columns.unwrap_or(0)),
+            copies: narrow(moi.copies.unwrap_or(0)),
+            prune_length: narrow(moi.prune_length.unwrap_or(0)),
+            variable_pruning: moi.variable_pruning,
+            token_budget: wide(moi.token_budget.unwrap_or(0)),
+            budget_policy: if moi.fit_budget { v1::BudgetPolicy::Fit } else { v1::BudgetPolicy::Refuse }.into(),
+            settle_top: narrow(moi.settle_top.unwrap_or(0)),
+            settle_probability: moi.settle_probability,
+            rounds: narrow(moi.rounds.unwrap_or(0)),
+        }),
+        top_n: narrow(request.top_n.unwrap_or(0)),
+        score_threshold: request.score_threshold,
+        auto_k: request.auto_k,
+        return_passages: false,
+        truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
+        context_order: context_order_to_wire(request.context_order).into(),
+        fusion: Some(convert_fusion::options_to_wire(&request.fusion)),
+        only_helpful: request.only_helpful,
+        latency_budget_ms: request.latency_budget_ms,
+        instruction: request.opening.instruction.clone(),
+        examples: convert_opening::examples_to_wire(&request.opening),
+        compression: request.compression.as_ref().map(convert_compression::options_to_wire),
+        utility: request.inline.as_ref().map(convert_belief::inline_to_wire),
+    }
+}
+
+const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
+    match order {
+        ContextOrder::Auto => v1::ContextOrder::Unspecified,
+        ContextOrder::ByPositionBias => v1::ContextOrder::ByPositionBias,
+        ContextOrder::Descending => v1::ContextOrder::Descending,
+        ContextOrder::Reverse => v1::ContextOrder::Reverse,
+        ContextOrder::Given => v1::ContextOrder::Given,
+    }
+}
+
+fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
+    let (ground, basis) = match arranged.ground {
+        Ground::Requested => (v1::ArrangementGround::Requested, None),
+        Ground::NoProfile => (v1::ArrangementGround::NoProfile, None),
+        Ground::EffectWithinError(basis) => (v1::ArrangementGround::EffectWithinError, Some(basis)),
+        Ground::Profile(basis @ Basis { subject: Subject::Answer, .. }) => {
+            (v1::ArrangementGround::AnswerProfile, Some(basis))
+        }
+        Ground::Profile(basis @ Basis { subject: Subject::Question, .. }) => {
+            (v1::ArrangementGround::QuestionProfile, Some(basis))
+        }
+    };
+    v1::Arrangement {
+        original_indices: arranged.order.iter().copied().map(narrow).collect(),
+        order: context_order_to_wire(arranged.applied).into(),
+        ground: ground.into(),
+        profile_passages: basis.map_or(0, |basis| narrow(basis.passages)),
+        profile_observations: basis.map_or(0, |basis| basis.observations),
+        profile_origin: basis.map_or(0, |basis| super::convert_models::origin_to_wire(basis.origin).into()),
+        profile_subject: basis.map_or(0, |basis| super::convert_models::subject_to_wire(basis.subject).into()),
+    }
+}
+
+const fn design_to_wire(scheme: Scheme) -> v1::Design {
+    match scheme {
+        Scheme::Random => v1::Design::Random,
+        Scheme::Cyclic => v1::Design::Cyclic,
+        Scheme::Latin => v1::Design::Latin,
+        Scheme::Trie => v1::Design::Trie,
+        Scheme::Pruned => v1::Design::Pruned,
+        Scheme::Prefix => v1::Design::Prefix,
+        Scheme::Adaptive => v1::Design::Adaptive,
+    }
+}
+
+/// The request's passages, for the ids in the response. If `whole` is set, the response also includes title and text.
+pub struct Sent {
+    pub passages: Vec<v1::Passage>,
+    pub whole: bool,
+}
+
+pub fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
+    let results = answer.passages.iter().enumerate().map(|(rank, ranked)| {
+        let passage = &sent.passages[ranked.index];
+        v1::RankedPassage {
+            id: passage.id.clone(),
+            original_index: narrow(ranked.index),
+            rank: narrow(rank),
+            score: ranked.score,
+            utility: ranked.utility,
+            standard_error: ranked.standard_error,
+            outranks_next: ranked.outranks_next,
+            tokens_cut: narrow(ranked.tokens_cut),
+            passage: sent.whole.then(|| passage.clone()),
+            stage: convert_fusion::stage(ranked.stage).into(),
+            signals: ranked.signals.map(convert_fusion::signals),
+        }
+    });
+    v1::RerankResponse {
+        results: results.collect(),
+        position_bias: answer
+            .fit
+            .iter()
+            .flat_map(|fit| &fit.bias)
+            .cloned()
+            .map(|weights| v1::PositionBias { weights })
+            .collect(),
+        diagnostics: answer.fit.as_ref().map(report_diagnostics),
+        design: answer.fit.as_ref().map(|fit| v1::DesignReport {
+            design: design_to_wire(fit.scheme).into(),
+            depth: narrow(fit.depth),
+            rounds: narrow(fit.rounds),
+            observations: narrow(fit.observations),
+            blocks: narrow(fit.blocks.0),
+            shared_blocks: narrow(fit.blocks.1),
+        }),
+        usage: Some(usage(&answer.usage)),
+        warnings: answer.warnings,
+        context_order: Some(arrangement(&answer.arrangement)),
+        utility: answer.inline.as_ref().map(convert_belief::inline_report),
+        compression: answer.compression.map(convert_compression::report),
+        fusion: answer.fusion.map(convert_fusion::report),
+        none_helps: answer.none_helps,
+        none_relevant: answer.none_relevant,
+        score_calibrated: answer.score_calibrated,
+        model: answer.model.name,
+        model_sha256: answer.model.sha256,
+        adapter: answer.model.adapter.as_ref().map(super::convert_models::adapter_to_wire),
+    }
+}
+
+pub fn usage(usage: &Usage) -> v1::Usage {
+    v1::Usage {
+        tokens: wide(usage.tokens),
+        naive_tokens: wide(usage.naive_tokens),
+        cached_tokens: wide(usage.cached_tokens),
+        steps: narrow(usage.steps),
+        tokenise_ms: usage.tokenise_ms,
+        queue_ms: usage.queue_ms,
+        score_ms: usage.score_ms,
+        fit_ms: usage.fit_ms,
+        total_ms: usage.total_ms,
+        pairs: narrow(usage.pairs),
+        embedding_tokens: wide(usage.signal_tokens),
+    }
+}
+
+pub fn event(event: RerankEvent) -> v1::watch_rerank_response::Event {
+    use v1::watch_rerank_response::Event;
+    match event {
+        RerankEvent::Planned(cost) => Event::Planned(v1::Planned {
+            tokens: wide(cost.tokens),
+            naive_tokens: wide(cost.naive_tokens),
+            path_cells: wide(cost.path_cells),
+        }),
+        RerankEvent::Progress { done, total } => {
+            Event::Progress(v1::Progress { tokens_done: wide(done), tokens_total: wide(total) })
+        }
+        RerankEvent::Interim { order, observations } => Event::Interim(v1::InterimOrder {
+            original_indices: order.into_iter().map(narrow).collect(),
+            observations: narrow(observations),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_a_wire_value_and_every_wire_value_a_method() {
+        for each in methods::all() {
+            assert_eq!(method(method_to_wire(each).into()).unwrap(), Some(each), "{each:?}");
+        }
+        let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
+        assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");
+        assert!(values.into_iter().all(|value| method(value).is_ok()));
+    }
+}

@@ -1,0 +1,37 @@
+//! Conversions between messages and a caller's instruction and examples.
+
+use super::v1;
+use engine::opening::{Example, Opening};
+
+/// Converts both fields of a request.
+pub(super) fn opening(instruction: String, examples: Vec<v1::Example>) -> Opening {
+    let example = |wire: v1::Example| Example { title: wire.passage_title, passage: wire.passage, query: wire.query };
+    Opening { instruction, examples: examples.into_iter().map(example).collect() }
+}
+
+/// Converts the examples to messages.
+pub(super) fn examples_to_wire(opening: &Opening) -> Vec<v1::Example> {
+    let example = |example: &Example| v1::Example {
+        passage: example.passage.clone(),
+        query: example.query.clone(),
+        passage_title: example.title.clone(),
+    };
+    opening.examples.iter().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::convert;
+    use super::*;
+    use engine::rerank::RerankRequest;
+
+    #[test]
+    fn a_client_and_a_server_read_the_same() {
+        let example =
+            |text: &str| Example { title: format!("{text} t"), passage: format!("{text} p"), query: text.into() };
+        let opening = Opening { instruction: "Write a claim.".into(), examples: vec![example("a"), example("b")] };
+        let request = RerankRequest { opening: opening.clone(), ..RerankRequest::default() };
+        assert_eq!(convert::request(convert::request_to_wire(&request)).unwrap().opening, opening);
+        assert!(convert::request(v1::RerankRequest::default()).unwrap().opening.is_built_in());
+    }
+}

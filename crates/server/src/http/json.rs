@@ -1,0 +1,317 @@
+//! Reading JSON in bounded memory: only the fields that are asked for are kept, as slices of the body, and lists end at a
+//! bound. A body of many small values would otherwise take twenty times its size.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use engine::EngineError;
+use files::json::without_half_surrogates;
+
+/// Most elements of a list: the most passages that a configuration can allow.
+const MOST: usize = 10_000;
+
+/// Longest name of a model, method or field as it stands in the body, bytes. An error quotes it several times, escaped each time.
+const LONGEST_WORD: usize = 1_024;
+
+/// The wanted fields of an object. A field that is null counts as absent; of a field that occurs twice, the last counts.
+#[derive(Debug)]
+pub(super) struct Object<'a, 'k> {
+    path: String,
+    fields: HashMap<&'k str, &'a RawValue>,
+}
+
+impl<'a, 'k> Object<'a, 'k> {
+    /// Reads an object. `path` is where it stands in the body: empty for the body itself, else with a point at its end.
+    pub fn read(json: &'a str, path: &str, wanted: &[&'k str]) -> Result<Self, serde_json::Error> {
+        let mut source = serde_json::Deserializer::from_str(json);
+        let fields = Fields(wanted).deserialize(&mut source)?;
+        source.end()?;
+        Ok(Self { path: path.to_owned(), fields })
+    }
+
+    /// An object inside the body, whose syntax is known to be right.
+    pub fn inside(value: &'a RawValue, path: &str, wanted: &[&'k str]) -> Result<Self, EngineError> {
+        Self::read(value.get(), &format!("{path}."), wanted)
+            .map_err(|_| EngineError::invalid(path, "must be an object"))
+    }
+
+    /// If the object has the field, also as null.
+    pub fn names(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    pub fn has(&self, field: &str) -> bool {
+        self.raw(field).is_some()
+    }
+
+    /// Where a field stands in the body.
+    pub fn path(&self, field: &str) -> String {
+        format!("{}{field}", self.path)
+    }
+
+    pub fn raw(&self, field: &str) -> Option<&'a RawValue> {
+        self.fields.get(field).copied().filter(|value| value.get() != "null")
+    }
+
+    /// A string.
+    pub fn string(&self, field: &str) -> Result<Option<String>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), "must be a string");
+        self.raw(field).map(|value| string(value).ok_or_else(refused)).transpose()
+    }
+
+    /// A string, or a number, true or false as it is written.
+    pub fn text(&self, field: &str) -> Result<Option<Text>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), "must be a string");
+        self.raw(field).map(|value| text(value).ok_or_else(refused)).transpose()
+    }
+
+    /// A name, short enough to be quoted in an error.
+    pub fn word(&self, field: &str) -> Result<Option<String>, EngineError> {
+        self.raw(field).map_or(Ok(None), |value| word(value, &self.path(field)).map(Some))
+    }
+
+    /// true or false, also as a string: some clients send it so.
+    pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
+        match self.raw(field).map(RawValue::get) {
+            Some(value) if value.eq_ignore_ascii_case(r#""true""#) => Ok(Some(true)),
+            Some(value) if value.eq_ignore_ascii_case(r#""false""#) => Ok(Some(false)),
+            _ => self.parse(field, "must be true or false"),
+        }
+    }
+
+    /// A whole number, also with an empty fraction (`5.0`): clients with one type of numbers write it so.
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
+    pub fn integer(&self, field: &str) -> Result<Option<i64>, EngineError> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        self.parse::<i64>(field, "must be a whole number").or_else(|refused| match self.number(field) {
+            Ok(Some(number)) if number.fract() == 0.0 && number.abs() < EXACT => Ok(Some(number as i64)),
+            _ => Err(refused),
+        })
+    }
+
+    pub fn number(&self, field: &str) -> Result<Option<f64>, EngineError> {
+        self.parse(field, "must be a number")
+    }
+
+    /// A count of at least `least`.
+    pub fn count(&self, field: &str, least: usize) -> Result<Option<usize>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), format!("must be a whole number of {least} or more"));
+        let Some(number) = self.integer(field).map_err(|_| refused())? else { return Ok(None) };
+        usize::try_from(number).ok().filter(|number| *number >= least).map(Some).ok_or_else(refused)
+    }
+
+    fn parse<T: serde::de::DeserializeOwned>(&self, field: &str, problem: &str) -> Result<Option<T>, EngineError> {
+        let parsed = self.raw(field).map(|value| serde_json::from_str(value.get())).transpose();
+        parsed.map_err(|_| EngineError::invalid(self.path(field), problem))
+    }
+}
+
+/// The elements of a list; `None` if the value is no list.
+pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec<&'a RawValue>>, EngineError> {
+    if !value.get().starts_with('[') {
+        return Ok(None);
+    }
+    let read = Elements.deserialize(&mut serde_json::Deserializer::from_str(value.get()));
+    match read {
+        Ok(Some(elements)) => Ok(Some(elements)),
+        _ => Err(EngineError::invalid(path, format!("more than {MOST} given, at most {MOST} allowed"))),
+    }
+}
+
+/// A string short enough to be quoted in an error. `path` is where it stands in the body.
+pub(super) fn word(value: &RawValue, path: &str) -> Result<String, EngineError> {
+    if value.get().len() > LONGEST_WORD {
+        return Err(EngineError::invalid(path, format!("is longer than {LONGEST_WORD} bytes")));
+    }
+    string(value).ok_or_else(|| EngineError::invalid(path, "must be a string"))
+}
+
+/// A string. Half a surrogate pair becomes the replacement character. `None` if the value is not a string.
+pub(super) fn string(value: &RawValue) -> Option<String> {
+    text(value).filter(|_| value.get().starts_with('"')).map(|text| text.text)
+}
+
+/// A text of a body.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Text {
+    pub text: String,
+    /// If half a surrogate pair was replaced in it.
+    pub repaired: bool,
+}
+
+/// A string, or a number, true or false as it is written; empty for null. `None` for a list or an object.
+pub(super) fn text(value: &RawValue) -> Option<Text> {
+    match value.get().as_bytes().first() {
+        Some(b'"') => match serde_json::from_str(value.get()) {
+            Ok(text) => Some(Text { text, repaired: false }),
+            Err(_) => {
+                let text = serde_json::from_str(&without_half_surrogates(value.get())).ok()?;
+                Some(Text { text, repaired: true })
+            }
+        },
+        Some(b'[' | b'{') | None => None,
+        Some(b'n') => Some(Text::default()),
+        Some(_) => Some(Text { text: value.get().to_owned(), repaired: false }),
+    }
+}
+
+/// The name of a field. A name that holds half a surrogate pair is none that anybody wants.
+struct Key<'de>(std::borrow::Cow<'de, [u8]>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Key<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name")
+            }
+
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Key<'de>, E> {
+                Ok(Key(bytes.into()))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Key<'de>, E> {
+                Ok(Key(bytes.to_owned().into()))
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(text.as_bytes().into()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(text.as_bytes().to_owned().into()))
+            }
+        }
+        source.deserialize_bytes(Bytes)
+    }
+}
+
+struct Fields<'w, 'k>(&'w [&'k str]);
+
+impl<'de, 'k> DeserializeSeed<'de> for Fields<'_, 'k> {
+    type Value = HashMap<&'k str, &'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+        source.deserialize_map(self)
+    }
+}
+
+impl<'de, 'k> Visitor<'de> for Fields<'_, 'k> {
+    type Value = HashMap<&'k str, &'de RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = HashMap::new();
+        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+            match self.0.iter().find(|wanted| wanted.as_bytes() == &*key) {
+                Some(wanted) => {
+                    found.insert(*wanted, map.next_value::<&RawValue>()?);
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+struct Elements;
+
+impl<'de> DeserializeSeed<'de> for Elements {
+    type Value = Option<Vec<&'de RawValue>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+        source.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Option<Vec<&'de RawValue>>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(value) = list.next_element::<&RawValue>()? {
+            if found.len() == MOST {
+                return Ok(None);
+            }
+            found.push(value);
+        }
+        Ok(Some(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_wanted_fields_are_kept_and_the_last_of_two_counts() {
+        let body = r#"{"a": 1, "b": [{"c": 2}], "a": "\u00e9", "n": null}"#;
+        let object = Object::read(body, "", &["a", "n", "z"]).unwrap();
+        assert_eq!(object.fields.len(), 2);
+        assert_eq!(object.text("a").unwrap().unwrap().text, "é");
+        assert!(!object.has("n") && !object.has("z") && !object.has("b"));
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        let body = r#"{"a": [1], "o": {"t": 5}, "u": -1}"#;
+        let object = Object::read(body, "", &["a", "o", "u"]).unwrap();
+        assert_eq!(object.text("a").unwrap_err().to_string(), "a: must be a string");
+        assert_eq!(object.count("u", 0).unwrap_err().to_string(), "u: must be a whole number of 0 or more");
+        let inner = Object::inside(object.raw("o").unwrap(), "o", &["t"]).unwrap();
+        assert_eq!(inner.flag("t").unwrap_err().to_string(), "o.t: must be true or false");
+        assert!(Object::inside(object.raw("u").unwrap(), "u", &[]).is_err());
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_costs_no_field() {
+        let body = r#"{"\ud83d": 1, "a\u0062": "cut \ud83d", "n": 1.50, "list": [], "none": null}"#;
+        let object = Object::read(body, "", &["ab", "n", "list", "none"]).unwrap();
+        let text = |field: &str| object.text(field).map(|text| text.map(|text| (text.text, text.repaired)));
+        assert_eq!(text("ab").unwrap(), Some(("cut \u{fffd}".to_owned(), true)));
+        assert_eq!(text("n").unwrap(), Some(("1.50".to_owned(), false)));
+        assert_eq!((text("none").unwrap(), object.names("none"), object.names("gone")), (None, true, false));
+        assert!(text("list").is_err() && string(object.raw("n").unwrap()).is_none());
+    }
+
+    #[test]
+    fn lists_end_at_a_bound() {
+        let list = |count: usize| RawValue::from_string(format!("[{}]", vec!["0"; count].join(","))).unwrap();
+        assert_eq!(elements(&list(MOST), "x").unwrap().unwrap().len(), MOST);
+        assert!(elements(&list(MOST + 1), "x").unwrap_err().to_string().starts_with("x: more than"));
+        assert!(elements(&RawValue::from_string("7".into()).unwrap(), "x").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for body in ["", "[]", "7", "{", "{\"a\": 1} x", "{\"a\": \u{7}}"] {
+            assert!(Object::read(body, "", &["a"]).is_err(), "{body}");
+        }
+    }
+
+    proptest! {
+        /// No panic, whatever the body.
+        #[test]
+        fn any_text(body in "[{}\\[\\]\"a:,0-9nul\\\\ ]{0,60}") {
+            if let Ok(object) = Object::read(&body, "", &["a", "n"]) {
+                let _ = (object.text("a"), object.count("n", 1), object.raw("a").map(|value| elements(value, "a")));
+            }
+        }
+    }
+}

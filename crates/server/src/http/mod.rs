@@ -1,0 +1,356 @@
+//! The HTTP edge: JSON in the shapes that clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference send.
+//! One handler serves all of them; docs/compatibility.md says how their differences are settled.
+//!
+//! `json` reads bodies, `request` and `score` say what is asked, `answer` and `problem` write what comes back. A request takes its
+//! place, its deadline and its cancellation as one over gRPC does: admitted from its headers alone, before its body is read, and
+//! cancelled when its caller leaves.
+//!
+//! `transport` owns the connections. [`router`] has the check of tokens around the paths, and the records of requests around that.
+
+mod answer;
+mod documents;
+mod instruction;
+mod json;
+mod model;
+mod openapi;
+mod own;
+mod paths;
+mod problem;
+mod record;
+mod request;
+mod score;
+mod state;
+mod terms;
+mod unread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderValue, Uri, header};
+use axum::middleware::{from_fn, from_fn_with_state, map_request};
+use axum::response::Response;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_stream::StreamExt;
+use tower_layer::Layer;
+
+use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
+use answer::Envelope;
+use engine::Engine;
+use engine::methods::MethodRef;
+use engine::rerank::RerankRequest;
+use model::{Choice, Names};
+use paths::ModelOfPath;
+use prefix_scheduler::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
+use problem::{Problem, Shape};
+use record::{Received, Recorder};
+
+/// Longest wait for a body, beside what its bytes that came add. A caller that sends its body slowly, or never, keeps a place no longer.
+const BODY: Duration = Duration::from_secs(10);
+
+/// Settings of the HTTP edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpOptions {
+    /// Largest body in bytes.
+    pub body_bytes: usize,
+    /// Method of requests that name none; `None` for the engine's default.
+    pub method: Option<MethodRef>,
+    /// Names beside the generator's own that requests may give as `model`, each with a method of its own where it has one.
+    pub aliases: Vec<(String, Option<MethodRef>)>,
+    /// Time of requests that state none; `None` for no end.
+    pub timeout: Option<Duration>,
+    /// Milliseconds that scoring should take in rankings by the default method that do not say; `None` for as long as it takes.
+    pub latency_budget_ms: Option<u32>,
+}
+
+impl Default for HttpOptions {
+    /// Bodies of 1 MiB, the engine's method, no aliases, and no bounds of time.
+    fn default() -> Self {
+        Self { body_bytes: 1 << 20, method: None, aliases: Vec::new(), timeout: None, latency_budget_ms: None }
+    }
+}
+
+/// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
+#[derive(Debug, Clone)]
+struct Ready(watch::Receiver<bool>);
+
+impl Ready {
+    fn is(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// What every handler needs.
+struct Http {
+    engine: Engine,
+    admission: Admission,
+    options: HttpOptions,
+    tokens: Arc<Tokens>,
+}
+
+/// A path to which requests are posted.
+#[derive(Debug)]
+struct Route {
+    path: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Ranks the documents of one query.
+    Rerank {
+        /// Whether documents are returned where the request does not say.
+        echo: bool,
+        /// The version of Cohere's API that the answer states.
+        version: &'static str,
+        /// What holds the results.
+        envelope: Envelope,
+    },
+    /// Scores pairs.
+    Score,
+}
+
+static ROUTES: [Route; 10] = [
+    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", envelope: Envelope::List } },
+    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::Rerank } },
+    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
+    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
+    // NVIDIA NIM.
+    Route { path: "/v1/ranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::Rankings } },
+    // As containers are called on SageMaker, beside `/ping`.
+    Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/score", kind: Kind::Score },
+    Route { path: "/v1/score", kind: Kind::Score },
+];
+
+impl Route {
+    /// The shape of errors until the body says otherwise.
+    fn shape(&self) -> Shape {
+        match self.kind {
+            Kind::Rerank { version: "2", .. } => Shape::Flat,
+            Kind::Rerank { envelope: Envelope::Rerank | Envelope::Rankings, .. } => Shape::Listed,
+            Kind::Rerank { .. } | Kind::Score => Shape::Nested,
+        }
+    }
+}
+
+/// The shape of errors of a path until the body says otherwise.
+fn shape_of(path: &str) -> Shape {
+    match path {
+        state::INFO => Shape::Tei,
+        _ => ROUTES.iter().find(|route| route.path == path).map_or(Shape::Nested, Route::shape),
+    }
+}
+
+/// The paths and their handlers, also under other spellings. Where `tokens` are required, every path but those of health answers 401 without a valid one.
+pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
+    let recorder = Recorder::new(admission.observer());
+    let mut router = Router::new()
+        .route(state::HEALTH, get(state::health))
+        .route(state::PING, get(state::health))
+        .route(state::READY, get(state::ready))
+        .route(state::LIVE, get(state::live))
+        .route(state::MODELS, get(state::models))
+        .route(state::INFINITY_MODELS, get(state::infinity_models))
+        .route(state::MODEL, get(state::model))
+        .route(state::INFO, get(state::info))
+        .route(state::OPENAPI, get(openapi::document));
+    for route in &ROUTES {
+        let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
+            handle(http, route, received.0, request)
+        };
+        router = router.route(route.path, post(handler));
+    }
+    let most = options.body_bytes;
+    let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).unshaped();
+    let router = router
+        .fallback(|uri: Uri| async move { Problem::NoPath(paths::nearest(uri.path())).unshaped() })
+        .method_not_allowed_fallback(
+            |uri: Uri| async move { Problem::NoMethod(paths::method_of(uri.path())).unshaped() },
+        )
+        .with_state(Arc::new(Http { engine, admission, options, tokens: Arc::clone(&tokens) }))
+        .layer(from_fn(record::named))
+        .layer(Authenticate::new(tokens, state::is_open, refuse))
+        // Outside of it, so that what the check of tokens refuses is counted, too.
+        .layer(from_fn_with_state(recorder, record::recorded))
+        .layer(from_fn_with_state(most, unread::heard));
+    // Outside of all layers, so that they see the served path alone.
+    router.clone().fallback_service(map_request(paths::respelt).layer(router))
+}
+
+/// The router whose `/health` also follows `ready`.
+pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
+    router.layer(Extension(Ready(ready)))
+}
+
+/// Admits a request, works for it within its terms, and answers it.
+async fn handle(http: Arc<Http>, route: &'static Route, received: Received, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    // A browser sends it with what a page of any origin posts, and without asking here first. Whoever has a token is no such page.
+    if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
+        return Problem::FromPage.response(route.shape(), &received.id);
+    }
+    if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| !is_identity(value)) {
+        let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
+        return Problem::Encoded(encoding).response(route.shape(), &received.id);
+    }
+    match terms::of(&parts, route.path, http.options.timeout) {
+        Ok(terms) => {
+            let terms = Terms { request: Some(received.tally), id: Some(received.id), ..terms };
+            let named = parts.extensions.get::<ModelOfPath>().map(|model| model.0.clone());
+            admitted(http, route, named, terms, body).await
+        }
+        Err(problem) => problem.response(route.shape(), &received.id),
+    }
+}
+
+/// If a body of this `content-encoding` is not encoded.
+fn is_identity(encoding: &HeaderValue) -> bool {
+    encoding.to_str().is_ok_and(|value| {
+        value.split(',').all(|one| matches!(one.trim(), one if one.is_empty() || one.eq_ignore_ascii_case("identity")))
+    })
+}
+
+/// `named` is the model that the path names.
+async fn admitted(http: Arc<Http>, route: &'static Route, named: Option<String>, terms: Terms, body: Body) -> Response {
+    let id = terms.id.clone().unwrap_or_default();
+    // The body says whether the generator is needed.
+    let Ok(call) = http.admission.admit_unread(terms) else {
+        return Problem::from(http.engine.queue_full()).response(route.shape(), &id);
+    };
+    let mut shape = route.shape();
+    let outcome = call.run(Box::pin(answered(&http, route, named, &call, body, &mut shape))).await;
+    // In the span of the call: what is logged of a fault has its id.
+    outcome.unwrap_or_else(|problem| call.in_span(|| problem.response(shape, call.id())))
+}
+
+/// Reads the body and does what it asks for. `shape` becomes that of the body.
+async fn answered(
+    http: &Http,
+    route: &Route,
+    named: Option<String>,
+    call: &Call,
+    body: Body,
+    shape: &mut Shape,
+) -> Result<Response, Problem> {
+    let body = receive(body, http.options.body_bytes, BODY).await?;
+    // Without a generator the request is read all the same, and refused by the engine.
+    let served = |scorer| Some((scorer, http.engine.models().scoring(scorer).ok()?.get().ok()?));
+    let generators = ["", "generator"].into_iter().filter_map(served).collect();
+    let (limits, options) = (*http.engine.limits(), http.options.clone());
+    let reader =
+        request::Reader { own: *shape, options, limits, names: Names { of_path: named, ..http.names() }, generators };
+    match route.kind {
+        Kind::Rerank { echo, version, envelope } => {
+            let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
+            *shape = asked_in;
+            let asked = asked?;
+            let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
+            let ranked = ranked.map_err(|error| asked.named(error))?;
+            let model = http.model_of(&asked.request);
+            tracing::debug!(
+                passages = asked.request.passages.len(),
+                tokens = ranked.usage.tokens,
+                milliseconds = ranked.usage.total_ms,
+                "reranked"
+            );
+            let about = answer::About { id: call.id(), model: &model, version, envelope };
+            let write = || answer::reranked(&asked, &ranked, &about, &http.engine.compute());
+            let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
+            // Their characters are counted, too.
+            Ok(if returned > LARGE { beside_the_reactor(write) } else { write() })
+        }
+        Kind::Score => {
+            let asked = call.compute(move |_| reader.score(&body)).await?;
+            let Choice { method, scorer, .. } = asked.choice;
+            let scored = http.engine.score_pairs(call, asked.pairs.clone(), method, scorer).await;
+            let scored = scored.map_err(|error| asked.named(error))?;
+            tracing::debug!(
+                pairs = scored.scores.len(),
+                tokens = scored.usage.tokens,
+                milliseconds = scored.usage.total_ms,
+                "pairs scored"
+            );
+            let like = RerankRequest { method, scorer: scorer.to_owned(), ..RerankRequest::default() };
+            let model = http.model_of(&like);
+            Ok(answer::scored(&asked, &scored, call.id(), &model))
+        }
+    }
+}
+
+/// Reads a body of at most `most` bytes. A larger one is read on for a while and dropped, so that its sender hears the answer
+/// before its connection is closed. It may take `patience`, and as much more as what came would take at [`SLOWEST`].
+async fn receive(body: Body, most: usize, patience: Duration) -> Result<Vec<u8>, Problem> {
+    let mut chunks = body.into_data_stream();
+    let (mut bytes, mut total, began) = (Vec::new(), 0_usize, Instant::now());
+    loop {
+        let end = began + patience + Duration::from_secs(total as u64) / SLOWEST;
+        let Ok(next) = tokio::time::timeout_at(end, chunks.next()).await else { return Err(Problem::Slow) };
+        let Some(chunk) = next else { break };
+        let chunk = chunk.map_err(|_| Problem::Malformed("body: ended early".to_owned()))?;
+        total = total.saturating_add(chunk.len());
+        if total <= most {
+            bytes.extend_from_slice(&chunk);
+        } else if total / 4 > most {
+            break;
+        }
+    }
+    if total > most { Err(Problem::TooLarge(most)) } else { Ok(bytes) }
+}
+
+impl Http {
+    /// The model that a request asks, as answers state it; where its method asks none, the method's name.
+    fn model_of(&self, request: &RerankRequest) -> String {
+        self.engine.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
+    }
+
+    fn names(&self) -> Names {
+        Names::of(&self.engine, &self.options.aliases, self.options.method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+
+    /// Clients of each read errors in one shape alone: Jina's a text, infinity's a list, Cohere's a message.
+    #[test]
+    fn errors_have_the_shape_of_their_path() {
+        let shapes = ROUTES.iter().map(|route| (route.path, route.shape()));
+        for (path, shape) in shapes {
+            let expected = match path {
+                "/v2/rerank" => Shape::Flat,
+                "/rerank" | "/v1/ranking" => Shape::Listed,
+                _ => Shape::Nested,
+            };
+            assert_eq!((shape_of(path), shape), (expected, expected), "{path}");
+        }
+    }
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Sixteen megabytes in ten seconds were a rate that not every caller has. What came of a body gives the rest time.
+    #[tokio::test]
+    async fn a_body_that_comes_fast_enough_may_be_long() {
+        for (bytes, complete) in [(SLOWEST as usize * 60, true), (1, false)] {
+            let (sender, parts) = mpsc::channel::<std::io::Result<Vec<u8>>>(1);
+            let body = Body::from_stream(ReceiverStream::new(parts));
+            let received = tokio::spawn(receive(body, usize::MAX, SHORT));
+            sender.send(Ok(vec![7; bytes])).await.unwrap();
+            tokio::time::sleep(SHORT * 4).await;
+            let _ = sender.send(Ok(vec![7])).await;
+            drop(sender);
+            let received = received.await.unwrap();
+            assert!(received.is_ok_and(|all| all.len() == bytes + 1) == complete, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Fields of a ranking that no peer has. Their names begin with `rerankd_`, so that no field of a caller's documents or of a
+//! peer is taken for one of them.
+
+use serde_json::{Map, Value};
+
+use super::json::{Object, elements};
+use engine::EngineError;
+use engine::fusing::Signals;
+use engine::methods::Stage;
+use engine::rerank::{Ranked, RerankRequest};
+
+/// The retriever's scores, one for each document; null where it gave none.
+const SCORES: &str = "rerankd_scores";
+/// Omits results with a lower score.
+const THRESHOLD: &str = "rerankd_score_threshold";
+/// Returns as many results as have the greatest expected F1.
+const AUTO_K: &str = "rerankd_auto_k";
+/// Omits results that are no better than no document.
+const ONLY_HELPFUL: &str = "rerankd_only_helpful";
+
+/// Milliseconds that scoring should take.
+const LATENCY: &str = "rerankd_latency_budget_ms";
+/// Most tokens to evaluate.
+const TOKENS: &str = "rerankd_token_budget";
+/// Adds to each result what is known of it beside its score.
+pub(super) const DETAILS: &str = "rerankd_details";
+
+/// Stands before the documents in place of the built-in instruction, for methods that take one.
+pub(super) const INSTRUCTION: &str = "rerankd_instruction";
+
+pub(super) const FIELDS: [&str; 8] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION, LATENCY, TOKENS, DETAILS];
+
+/// Sets in `request`, whose passages are read, what the body says in these fields. `list` is the body's name of the passages.
+pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequest) -> Result<(), EngineError> {
+    request.score_threshold = object.number(THRESHOLD)?;
+    request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
+    request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
+    request.opening.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
+    request.latency_budget_ms = object.number(LATENCY)?;
+    request.moi.token_budget = object.count(TOKENS, 1)?;
+    let Some(value) = object.raw(SCORES) else { return Ok(()) };
+    let Some(scores) = elements(value, SCORES)? else {
+        return Err(EngineError::invalid(SCORES, "must be a list of numbers"));
+    };
+    if scores.len() != request.passages.len() {
+        let problem = format!("{} given for {} {list}: must be one for each", scores.len(), request.passages.len());
+        return Err(EngineError::invalid(SCORES, problem));
+    }
+    for (index, (score, passage)) in scores.into_iter().zip(&mut request.passages).enumerate() {
+        let refused = |_| EngineError::invalid(format!("{SCORES}[{index}]"), "must be a number or null");
+        passage.retriever_score = serde_json::from_str(score.get()).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Whether details are asked for.
+pub(super) fn details(object: &Object<'_, '_>) -> Result<bool, EngineError> {
+    Ok(object.flag(DETAILS)?.unwrap_or(false))
+}
+
+/// What is known of a result beside its score, by the names of rerankd.v1.
+pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
+    let stage = match passage.stage {
+        Stage::Retriever => "STAGE_RETRIEVER",
+        Stage::Alone => "STAGE_ALONE",
+        Stage::Together => "STAGE_TOGETHER",
+    };
+    item.insert("utility".into(), passage.utility.into());
+    item.insert("tokens_cut".into(), passage.tokens_cut.into());
+    item.insert("stage".into(), stage.into());
+    for (name, value) in [("standard_error", passage.standard_error), ("outranks_next", passage.outranks_next)] {
+        if let Some(value) = value {
+            item.insert(name.into(), value.into());
+        }
+    }
+    if let Some(Signals { model, embedding, source }) = passage.signals {
+        let known = [("model", model), ("embedding", embedding), ("source", source)];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        item.insert("signals".into(), Value::Object(known.collect()));
+    }
+}
+
+/// An engine's field in the body's terms, where it is one of these.
+pub(super) fn called(field: &str) -> Option<String> {
+    if let Some(place) = field.strip_prefix("passages").and_then(|rest| rest.strip_suffix(".retriever_score")) {
+        return Some(format!("{SCORES}{place}"));
+    }
+    let own = match field {
+        "score_threshold" => THRESHOLD,
+        "auto_k" => AUTO_K,
+        "only_helpful" => ONLY_HELPFUL,
+        "method" => "rerankd_method",
+        "latency_budget_ms" => LATENCY,
+        "moi.token_budget" => TOKENS,
+        // The options of a method are not the body's. What is wrong with them follows from the method and the list.
+        _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
+        _ => return None,
+    };
+    Some(own.to_owned())
+}
+
+/// A message of the engine in the body's terms.
+pub(super) fn said(text: &str) -> String {
+    let terms = [
+        ("retriever_score", SCORES),
+        ("score_threshold", THRESHOLD),
+        ("auto_k", AUTO_K),
+        ("only_helpful", ONLY_HELPFUL),
+        ("latency_budget_ms", LATENCY),
+        // A result has it among the details.
+        ("tokens_cut", DETAILS),
+        ("original_index", "index"),
+    ];
+    terms.into_iter().fold(text.to_owned(), |text, (engine, own)| text.replace(engine, own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::rerank::Passage;
+
+    fn asked(body: &str) -> Result<RerankRequest, String> {
+        let object = Object::read(body, "", &FIELDS).unwrap();
+        let passages = ["a", "b"].into_iter().enumerate().map(|(index, text)| Passage::untitled(index, text.into()));
+        let mut request = RerankRequest { passages: passages.collect(), ..RerankRequest::default() };
+        read(&object, "documents", &mut request).map_err(|error| error.to_string())?;
+        Ok(request)
+    }
+
+    #[test]
+    fn each_field_is_read() {
+        let body = r#"{"rerankd_scores": [3, null], "rerankd_score_threshold": 0.25, "rerankd_auto_k": true,
+            "rerankd_only_helpful": true, "rerankd_instruction": "Find code.", "rerankd_latency_budget_ms": 250.5,
+            "rerankd_token_budget": 900, "rerankd_details": true}"#;
+        let request = asked(body).unwrap();
+        let scores: Vec<_> = request.passages.iter().map(|passage| passage.retriever_score).collect();
+        assert_eq!((scores, request.score_threshold), (vec![Some(3.0), None], Some(0.25)));
+        assert_eq!((request.latency_budget_ms, request.moi.token_budget), (Some(250.5), Some(900)));
+        assert!(request.auto_k && request.only_helpful && request.opening.instruction == "Find code.");
+        let none = asked(r#"{"rerankd_scores": null, "rerankd_auto_k": false}"#).unwrap();
+        assert!(none.passages.iter().all(|passage| passage.retriever_score.is_none()) && !none.auto_k);
+    }
+
+    #[test]
+    fn faults_name_the_field() {
+        let rows = [
+            (r#"{"rerankd_scores": 3}"#, "rerankd_scores: must be a list of numbers"),
+            (r#"{"rerankd_scores": [1]}"#, "rerankd_scores: 1 given for 2 documents: must be one for each"),
+            (r#"{"rerankd_scores": [1, "2"]}"#, "rerankd_scores[1]: must be a number or null"),
+            (r#"{"rerankd_scores": [1, 1e999]}"#, "rerankd_scores[1]: must be a number or null"),
+            (r#"{"rerankd_score_threshold": "high"}"#, "rerankd_score_threshold: must be a number"),
+            (r#"{"rerankd_auto_k": 1}"#, "rerankd_auto_k: must be true or false"),
+            (r#"{"rerankd_instruction": 1}"#, "rerankd_instruction: must be a string"),
+        ];
+        for (body, message) in rows {
+            assert_eq!(asked(body).unwrap_err(), message, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_engines_fields_have_the_names_of_the_body() {
+        assert_eq!(called("passages[3].retriever_score").unwrap(), "rerankd_scores[3]");
+        assert_eq!(called("auto_k").unwrap(), "rerankd_auto_k");
+        assert_eq!(called("passages[3].text"), None);
+        assert_eq!(called("method").unwrap(), "rerankd_method");
+        assert_eq!(called("moi.token_budget").unwrap(), "rerankd_token_budget");
+        assert_eq!(said("latency_budget_ms does not suffice"), "rerankd_latency_budget_ms does not suffice");
+        assert_eq!(said("some passages have no retriever_score"), "some passages have no rerankd_scores");
+        assert_eq!(said("auto_k had no effect"), "rerankd_auto_k had no effect");
+    }
+}

@@ -1,0 +1,200 @@
+//! Bodies of `/score`: pairs of texts, one with many or one with one, as vLLM has them.
+
+use super::documents::{self, Document};
+use super::instruction;
+use super::json::Object;
+use super::model::Choice;
+use super::own;
+use super::problem::Problem;
+use super::request::{COMMON, Reader, cut_side, raw_scores, truncate, whole};
+use crate::peers;
+use engine::EngineError;
+use engine::rerank::Pair;
+
+/// Names under which the two sides of the pairs come.
+const SIDES: [(&str, &str); 4] =
+    [("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2")];
+
+/// Scores that were asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AskedScores {
+    pub pairs: Vec<Pair>,
+    pub choice: Choice,
+    /// Whether scores are utilities.
+    pub raw_scores: bool,
+    /// If entries have what is known of them beside their scores.
+    pub details: bool,
+    /// Warnings about an instruction without effect and about repaired texts.
+    pub warnings: Vec<String>,
+    /// Names of the two sides in the body.
+    sides: (&'static str, &'static str),
+    /// Whether one query stands for all pairs.
+    one_query: bool,
+}
+
+impl AskedScores {
+    /// The error with its field as the body calls it.
+    pub fn named(&self, error: EngineError) -> EngineError {
+        let (first, second) = self.sides;
+        peers::named(error, |field| match field.strip_prefix("pairs") {
+            None => own::called(field).unwrap_or_else(|| field.to_owned()),
+            Some(rest) => match rest.strip_suffix(".query") {
+                Some(_) if self.one_query => first.to_owned(),
+                Some(place) => format!("{first}{place}"),
+                None => format!("{second}{}", rest.trim_end_matches(".text")),
+            },
+        })
+    }
+
+    /// A message of the engine in the body's terms.
+    pub fn said(&self, text: &str) -> String {
+        own::said(text).replace("pairs[", &format!("{}[", self.sides.1))
+    }
+}
+
+impl Reader {
+    /// Reads the body of a request for scores. Blocking, as [`Reader::rerank`].
+    pub fn score(&self, body: &[u8]) -> Result<AskedScores, Problem> {
+        let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
+        let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
+        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions).chain([own::DETAILS]).collect();
+        let object = whole(body, &wanted)?;
+        let choice = self.names.choose(&object)?;
+        let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
+        let Some(sides) = given else {
+            return Err(EngineError::invalid(missing(&object), "must be set").into());
+        };
+        let side = |name: &'static str| match object.raw(name) {
+            Some(value) => documents::list(value, name, None),
+            None => Ok(Vec::new()),
+        };
+        let (first, second) = (side(sides.0)?, side(sides.1)?);
+        if first.len() != 1 && first.len() != second.len() {
+            let problem = format!("{} given for {} {}: must be 1 or as many", first.len(), second.len(), sides.1);
+            return Err(EngineError::invalid(sides.0, problem).into());
+        }
+        self.check_count(sides.1, second.len())?;
+        let one_query = first.len() == 1;
+        let told: Vec<String> = [(sides.0, &first), (sides.1, &second)]
+            .into_iter()
+            .flat_map(|(name, side)| documents::warnings(name, side))
+            .collect();
+        let queries: Vec<String> = first.into_iter().map(Document::joined).collect();
+        for (index, query) in queries.iter().enumerate() {
+            let field = if one_query { sides.0.to_owned() } else { format!("{}[{index}]", sides.0) };
+            self.check_query(&field, query)?;
+        }
+        let (truncate, cut_side) = (truncate(&object)?, cut_side(&object)?);
+        // Once for each query, not for each pair: it is tokenised where a bound holds for both sides together.
+        let bounds = queries.iter().map(|query| self.passage_tokens(&object, query, &choice));
+        let bounds: Vec<Option<usize>> = bounds.collect::<Result<_, _>>()?;
+        let mut pairs = Vec::with_capacity(second.len());
+        for (index, document) in second.into_iter().enumerate() {
+            let own = if one_query { 0 } else { index };
+            let (Some(query), Some(&passage_tokens)) = (queries.get(own), bounds.get(own)) else { break };
+            pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
+        }
+        // A caller of a causal reranker would take the scores for those of its instruction.
+        let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
+        let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(told).collect();
+        let details = own::details(&object)?;
+        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
+    }
+}
+
+/// The field that is missing: the other side of one that is there, or the first of all.
+fn missing(object: &Object<'_, '_>) -> &'static str {
+    let half = SIDES.into_iter().find_map(|(first, second)| match (object.has(first), object.has(second)) {
+        (true, _) => Some(second),
+        (_, true) => Some(first),
+        _ => None,
+    });
+    half.unwrap_or("queries")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { passages: 100, passage_bytes: 1_000, orders: 10, tokens: 1_000, pairs: 10, ..Limits::WIDE };
+    use crate::http::HttpOptions;
+    use crate::http::model::Names;
+    use crate::http::problem::Shape;
+    use engine::Limits;
+
+    fn read(body: &str) -> Result<AskedScores, Problem> {
+        let options = HttpOptions::default();
+        let reader = Reader {
+            own: Shape::Nested,
+            options,
+            limits: LIMITS,
+            names: Names { scoring: vec!["own".into()], ..Names::default() },
+            generators: Vec::new(),
+        };
+        reader.score(body.as_bytes())
+    }
+
+    fn texts(body: &str) -> Vec<(String, String)> {
+        read(body).unwrap().pairs.into_iter().map(|pair| (pair.query, pair.text)).collect()
+    }
+
+    #[test]
+    fn one_with_many_and_one_with_one() {
+        let pair = |left: &str, right: &str| (left.to_owned(), right.to_owned());
+        assert_eq!(texts(r#"{"text_1": "q", "text_2": ["a", "b"]}"#), [pair("q", "a"), pair("q", "b")]);
+        assert_eq!(texts(r#"{"data_1": ["p", "q"], "data_2": ["a", "b"]}"#), [pair("p", "a"), pair("q", "b")]);
+        assert_eq!(texts(r#"{"queries": ["q"], "documents": {"content": "a"}}"#), [pair("q", "a")]);
+        assert_eq!(texts(r#"{"queries": "q", "items": "a"}"#), [pair("q", "a")]);
+    }
+
+    /// A query is copied for every pair, so that its size must be bounded before that.
+    #[test]
+    fn a_large_query_is_refused_before_it_is_copied() {
+        let query = "x".repeat(1_001);
+        let Err(Problem::Engine(error)) = read(&format!(r#"{{"text_1": "{query}", "text_2": ["a", "b"]}}"#)) else {
+            panic!("refused");
+        };
+        assert_eq!(error.to_string(), "text_1: 1001 bytes given, at most 1000 allowed");
+        let many = vec!["\"a\""; 101].join(", ");
+        let Err(Problem::Engine(error)) = read(&format!(r#"{{"text_1": "q", "text_2": [{many}]}}"#)) else {
+            panic!("refused");
+        };
+        assert_eq!(error.to_string(), "text_2: 101 given, at most 100 allowed");
+    }
+
+    #[test]
+    fn an_instruction_is_told_to_have_no_effect() {
+        for name in ["instruction", "instruct", "rerankd_instruction"] {
+            let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
+            assert!(asked.warnings[0].starts_with(&format!("{name} has no effect")));
+        }
+        let body = r#"{"chat_template_kwargs": {"instruction": "Find code."}, "text_1": "q", "text_2": "a"}"#;
+        let warned = read(body).unwrap().warnings;
+        assert!(warned[0].starts_with("chat_template_kwargs.instruction has no effect"), "{warned:?}");
+        assert!(read(r#"{"text_1": "q", "text_2": "a"}"#).unwrap().warnings.is_empty());
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let rows = [
+            (r#"{"text_1": ["p", "q"], "text_2": ["a"]}"#, "text_1: 2 given for 1 text_2"),
+            (r#"{"text_1": "q"}"#, "text_2: must be set"),
+            (r#"{"documents": ["a"]}"#, "queries: must be set"),
+            ("{}", "queries: must be set"),
+            (r#"{"text_1": [[5]], "text_2": "a"}"#, "text_1[0]: must be a string"),
+        ];
+        for (body, message) in rows {
+            let Problem::Engine(error) = read(body).unwrap_err() else { panic!("{body}") };
+            assert!(error.to_string().starts_with(message), "{body}: {error}");
+        }
+        let asked = read(r#"{"text_1": ["p", "q"], "text_2": ["a", "b"]}"#).unwrap();
+        let named = |field: &str| asked.named(EngineError::invalid(field, "x")).to_string();
+        assert_eq!(named("pairs[1].query"), "text_1[1]: x");
+        assert_eq!(named("pairs[1].text"), "text_2[1]: x");
+        assert_eq!(named("pairs"), "text_2: x");
+        let one = read(r#"{"text_1": "p", "text_2": ["a", "b"]}"#).unwrap();
+        assert_eq!(one.named(EngineError::invalid("pairs[0].query", "x")).to_string(), "text_1: x");
+    }
+}

@@ -1,0 +1,235 @@
+//! Metrics of the models: counters that the workers keep, read when the page is asked for.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+
+use engine::Engine;
+use engine::models::{GeneratorModel, Role};
+use numeric::real;
+use prefix_scheduler::scheduler::generator::Stats;
+use prefix_scheduler::warm::Figures;
+
+/// All metrics of the models and of the build.
+pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
+    let mut page = Page::default();
+    build(&mut page);
+    for state in engine.models().states() {
+        let labels = [("model", label(&state.name)), ("role", state.role.name())];
+        let ready = if state.serves { 1.0 } else { 0.0 };
+        page.gauge("rerankd_model_ready", "Whether the model would serve a request now: 1 or 0.", &labels, ready);
+    }
+    for generator in engine.models().generators() {
+        generator_metrics(&mut page, generator);
+    }
+    if let Some(judge) = engine.models().judge_if_any() {
+        let name = label(&judge.model().name);
+        let help =
+            "Pairs of texts whose entailment was asked for: judged by the model, or kept from an earlier request.";
+        for (source, pairs) in [("model", judge.judged()), ("cache", judge.kept())] {
+            let labels = [("model", name), ("source", source)];
+            page.counter("rerankd_entailment_pairs_total", help, &labels, count(pairs));
+        }
+        restarts(&mut page, Role::Entailment, name, judge.restarts());
+        info(&mut page, name, &judge.sha256(), Role::Entailment, ["", ""]);
+    }
+    for (role, scorer) in engine.models().scorers() {
+        let name = label(&scorer.model().name);
+        let help = "Passages that a reranker or an embedding model scored.";
+        let labels = [("model", name), ("role", role.name())];
+        page.counter("rerankd_passages_scored_total", help, &labels, count(scorer.scored()));
+        restarts(&mut page, *role, name, scorer.restarts());
+        info(&mut page, name, &scorer.sha256(), *role, ["", ""]);
+    }
+    page.families
+}
+
+/// A model's name in labels: of a file that is configured by its path the name alone, as answers and loaded models have it.
+pub(super) fn label(name: &str) -> &str {
+    Path::new(name).file_name().and_then(|file| file.to_str()).unwrap_or(name)
+}
+
+/// A counter without labels.
+pub(super) fn counter(name: &str, help: &str, value: u64) -> MetricFamily {
+    let mut page = Page::default();
+    page.counter(name, help, &[], count(value));
+    page.families.remove(0)
+}
+
+fn build(page: &mut Page) {
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    let features = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("metal", cfg!(feature = "metal")),
+        ("vulkan", cfg!(feature = "vulkan")),
+        ("portable", cfg!(feature = "portable")),
+    ];
+    let features: Vec<&str> = features.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    let labels =
+        [("version", env!("CARGO_PKG_VERSION")), ("target", target.as_str()), ("features", &features.join(","))];
+    page.gauge("rerankd_build_info", "Always 1; the labels say what was built.", &labels, 1.0);
+}
+
+fn restarts(page: &mut Page, role: Role, model: &str, number: u64) {
+    let help = "Failures of a model, after each of which it is loaded again.";
+    page.counter("rerankd_worker_restarts_total", help, &[("model", model), ("role", role.name())], count(number));
+}
+
+/// `encoding` and `adapter` are empty for a model that has none. Nothing while the file is not known.
+fn info(page: &mut Page, name: &str, sha256: &str, role: Role, [encoding, adapter]: [&str; 2]) {
+    if sha256.is_empty() {
+        return;
+    }
+    let labels =
+        [("name", name), ("sha256", sha256), ("role", role.name()), ("encoding", encoding), ("adapter", adapter)];
+    page.gauge("rerankd_model_info", "Always 1; the labels say which file is served.", &labels, 1.0);
+}
+
+fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
+    let (scheduler, name) = (generator.scheduler(), label(generator.name()));
+    let (stats, labels) = (scheduler.stats(), [("model", name)]);
+    let size = |counter: &AtomicUsize| real(counter.load(Ordering::Relaxed));
+    let number = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
+    for (metric, help, value) in [
+        ("rerankd_requests_running", "Plans that the generator works on.", size(&stats.active)),
+        ("rerankd_requests_waiting", "Plans in the generator's queue.", size(&stats.waiting)),
+        ("rerankd_backlog_tokens", "Tokens of waiting and running plans not yet evaluated.", size(&stats.backlog)),
+    ] {
+        page.gauge(metric, help, &labels, value);
+    }
+    let capacity = scheduler.capacity();
+    let used = capacity.map_or(0.0, |capacity| size(&stats.cells) / real(capacity.cells.max(1)));
+    page.gauge(
+        "rerankd_cache_cells_used_ratio",
+        "Share of the cache's cells that are granted to plans or hold openings.",
+        &labels,
+        used,
+    );
+    let help = "1 while the next plan would begin and waits for cells or sequences of the cache.";
+    page.gauge("rerankd_cache_full", help, &labels, size(&stats.full));
+    let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
+    page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
+    for (metric, help, value) in [
+        (
+            "rerankd_requests_abandoned_total",
+            "Plans dropped because their caller left or their deadline passed.",
+            number(&stats.abandoned),
+        ),
+        ("rerankd_model_busy_seconds_total", "Time inside the generator.", number(&stats.busy_micros) / 1e6),
+    ] {
+        page.counter(metric, help, &labels, value);
+    }
+    let help =
+        "Tokens of plans: evaluated, spared by earlier requests and rounds, and what separate prompts would take.";
+    let kinds = [("evaluated", &stats.tokens), ("cached", &stats.cached_tokens), ("naive", &stats.naive_tokens)];
+    for (kind, tokens) in kinds {
+        page.counter("rerankd_tokens_total", help, &[("model", name), ("kind", kind)], number(tokens));
+    }
+    page.steps(name, stats);
+    if let Some(store) = scheduler.store() {
+        states(page, name, &store.figures());
+    }
+    restarts(page, generator.role(), name, scheduler.restarts());
+    // Unknown until the file was read.
+    if let Ok(served) = generator.get() {
+        let model = &served.info;
+        let adapter = model.adapter.as_ref();
+        let adapter = adapter.map_or_else(String::new, |adapter| format!("{}x{}", adapter.sha256, adapter.scale));
+        info(page, &model.name, &model.sha256, generator.role(), [&model.encoding, &adapter]);
+    }
+}
+
+/// What is kept of passages.
+fn states(page: &mut Page, model: &str, figures: &Figures) {
+    let labels = [("model", model)];
+    for (metric, help, value) in [
+        ("rerankd_passage_states", "States of passages in memory.", figures.states),
+        ("rerankd_passage_states_bytes", "Bytes of the states in memory.", figures.bytes),
+        ("rerankd_passage_states_held_bytes", "Bytes of states that requests hold for themselves.", figures.held),
+        ("rerankd_passage_states_limit_bytes", "Most bytes of states in memory (warm.memory_bytes).", figures.limit),
+    ] {
+        page.gauge(metric, help, &labels, count(value));
+    }
+    let help = "States that requests asked for: found in memory (hit), or not (miss).";
+    for (result, number) in [("hit", figures.hits), ("miss", figures.misses)] {
+        let labels = [("model", model), ("result", result)];
+        page.counter("rerankd_passage_state_lookups_total", help, &labels, count(number));
+    }
+    for (metric, help, number) in [
+        ("rerankd_passage_state_evictions_total", "States that made way for others.", figures.evictions),
+        ("rerankd_passage_state_reads_total", "States that were read from disk.", figures.read),
+    ] {
+        page.counter(metric, help, &labels, count(number));
+    }
+}
+
+/// Families in the order in which they were first named.
+#[derive(Default)]
+struct Page {
+    families: Vec<MetricFamily>,
+}
+
+impl Page {
+    fn add(&mut self, name: &str, help: &str, kind: MetricType, labels: &[(&str, &str)], mut metric: Metric) {
+        let pair = |(name, value): &(&str, &str)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        };
+        metric.set_label(labels.iter().map(pair).collect());
+        if let Some(family) = self.families.iter_mut().find(|family| family.name() == name) {
+            family.mut_metric().push(metric);
+            return;
+        }
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        family.set_metric(vec![metric]);
+        self.families.push(family);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+        let (mut metric, mut gauge) = (Metric::default(), Gauge::default());
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
+        self.add(name, help, MetricType::GAUGE, labels, metric);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
+        let (mut metric, mut counter) = (Metric::default(), Counter::default());
+        counter.set_value(value);
+        metric.set_counter(counter);
+        self.add(name, help, MetricType::COUNTER, labels, metric);
+    }
+
+    fn steps(&mut self, model: &str, stats: &Stats) {
+        let mut histogram = Histogram::default();
+        let (mut cumulative, mut bound, mut buckets) = (0, 1.0, Vec::new());
+        for (index, size) in stats.step_sizes.iter().enumerate() {
+            cumulative += size.load(Ordering::Relaxed);
+            // The last entry has no upper bound.
+            if index + 1 < stats.step_sizes.len() {
+                let mut bucket = Bucket::default();
+                bucket.set_cumulative_count(cumulative);
+                bucket.set_upper_bound(bound);
+                buckets.push(bucket);
+            }
+            bound *= 2.0;
+        }
+        histogram.set_bucket(buckets);
+        histogram.set_sample_count(cumulative);
+        histogram.set_sample_sum(count(stats.tokens.load(Ordering::Relaxed)));
+        let mut metric = Metric::default();
+        metric.set_histogram(histogram);
+        let help = "Tokens of a step of the generator.";
+        self.add("rerankd_step_tokens", help, MetricType::HISTOGRAM, &[("model", model)], metric);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has no integers")]
+const fn count(value: u64) -> f64 {
+    value as f64
+}

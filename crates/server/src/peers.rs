@@ -1,0 +1,189 @@
+//! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
+
+use engine::methods::MethodRef;
+use engine::rerank::{RerankRequest, Usage};
+use engine::{Engine, EngineError, brief};
+use numeric;
+
+/// Header of a warning, for a protocol whose messages have no place for it; one for each.
+pub const WARNING: &str = "x-rerankd-warning";
+
+/// The error with its field in a protocol's own terms: `rename` gets the field of the engine's request.
+#[must_use]
+pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> EngineError {
+    if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
+        *field = rename(field);
+    }
+    error
+}
+
+/// A field in the terms of a protocol that calls the passages `list` and has a plain text for each: `passages[3].text`
+/// becomes `list[3]`.
+#[must_use]
+pub fn texts_called(list: &str, field: &str) -> String {
+    match field.strip_prefix("passages") {
+        Some(rest) => format!("{list}{}", rest.trim_end_matches(".text")),
+        None => field.to_owned(),
+    }
+}
+
+/// A text as the value of a header, which has letters of ASCII alone: others as Rust escapes them.
+#[must_use]
+pub fn in_a_header(text: &str) -> String {
+    let line = brief(text).replace(char::is_control, " ");
+    line.chars().fold(String::new(), |mut value, letter| {
+        if letter.is_ascii() {
+            value.push(letter);
+        } else {
+            value.extend(letter.escape_unicode());
+        }
+        value
+    })
+}
+
+/// Characters of texts and, once for each text, of their query. The query is read once: it may be as long as a message, and the
+/// texts as many as its elements.
+#[must_use]
+pub fn characters<'a>(query: &str, texts: impl ExactSizeIterator<Item = &'a str>) -> usize {
+    let queries = query.chars().count().saturating_mul(texts.len());
+    queries.saturating_add(texts.map(|text| text.chars().count()).sum())
+}
+
+/// The cost of a request in the terms of text-embeddings-inference. Times are in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ComputeCost {
+    /// Characters of the texts and, once for each text, of its query.
+    pub characters: usize,
+    /// Tokens evaluated or reused.
+    pub tokens: usize,
+    /// Time in the server.
+    pub total_ms: f64,
+    /// Time spent tokenising and planning.
+    pub tokenise_ms: f64,
+    /// Time in the queue.
+    pub queue_ms: f64,
+    /// Time in the generator.
+    pub inference_ms: f64,
+}
+
+impl ComputeCost {
+    /// The cost of a request whose pairs have these [`characters`].
+    #[must_use]
+    pub fn new(characters: usize, usage: &Usage) -> Self {
+        Self {
+            characters,
+            tokens: usage.tokens + usage.cached_tokens,
+            total_ms: usage.total_ms,
+            tokenise_ms: usage.tokenise_ms,
+            queue_ms: usage.queue_ms,
+            inference_ms: usage.score_ms,
+        }
+    }
+
+    /// The headers of an answer: names, and values in whole milliseconds. `compute` says what computed.
+    #[must_use]
+    pub fn headers(&self, compute: &str) -> [(&'static str, String); 8] {
+        let whole = |milliseconds: f64| numeric::count(milliseconds).to_string();
+        [
+            ("x-compute-type", compute.to_owned()),
+            ("x-compute-time", whole(self.total_ms)),
+            ("x-compute-characters", self.characters.to_string()),
+            ("x-compute-tokens", self.tokens.to_string()),
+            ("x-total-time", whole(self.total_ms)),
+            ("x-tokenization-time", whole(self.tokenise_ms)),
+            ("x-queue-time", whole(self.queue_ms)),
+            ("x-inference-time", whole(self.inference_ms)),
+        ]
+    }
+}
+
+/// The model that scores texts, and its bounds, in the terms of text-embeddings-inference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedModel {
+    /// As answers state it.
+    pub name: String,
+    /// Of its file, and of its adapter if it has one; `None` where that is not known before the model is loaded, and without a
+    /// model.
+    pub sha256: Option<String>,
+    /// Tensor type in which the generator runs; empty for a model beside it, and without a model.
+    pub encoding: String,
+    /// Tokens of the longest input; 0 where that is not known before the model is loaded.
+    pub longest_input: usize,
+    /// Most tokens that the generator evaluates in one step.
+    pub batch: usize,
+}
+
+impl ServedModel {
+    /// The model that `method` asks; `None` is the default method. Where it asks none, its name with the bounds of the generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while the generator is not loaded.
+    pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
+        let request = RerankRequest { method, ..RerankRequest::default() };
+        let generator = engine.scoring_model(&request)?.get()?;
+        let capacity = generator.scheduler.capacity().ok_or(EngineError::Unavailable)?;
+        let info = &generator.info;
+        let known = |sha256: String| Some(sha256).filter(|sha256| !sha256.is_empty());
+        let served = Self {
+            name: info.name.clone(),
+            sha256: known(info.weights()),
+            encoding: info.encoding.clone(),
+            longest_input: capacity.cells.min(info.trained_context),
+            batch: capacity.batch,
+        };
+        let method = request.method();
+        if let Some(scorer) = method.beside().and_then(|role| engine.models().scorer_if_any(role)) {
+            let model = scorer.model().clone();
+            let longest_input = scorer.info().map_or(0, |info| info.most_tokens);
+            let (name, sha256) = (model.name, known(model.sha256));
+            return Ok(Self { name, sha256, encoding: String::new(), longest_input, ..served });
+        }
+        if method.asks_generator() {
+            return Ok(served);
+        }
+        Ok(Self { name: method.name().to_owned(), sha256: None, encoding: String::new(), ..served })
+    }
+}
+
+/// Threads that tokenise.
+#[must_use]
+pub fn tokenising_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each text counts its query anew; the query is read once.
+    #[test]
+    fn characters_of_texts_and_of_their_query() {
+        assert_eq!(characters("\u{e9}a", ["x", "yz"].into_iter()), 2 + 1 + 2 + 2);
+        assert_eq!(characters("query", [""; 0].into_iter()), 0);
+        // Of 16 MB and a million texts. Read once for each, this took minutes of a thread that moves messages.
+        let query = "q".repeat(14_000_000);
+        assert_eq!(characters(&query, std::iter::repeat_n("", 1_000_000)), 14_000_000_000_000);
+    }
+
+    #[test]
+    fn fields_take_the_names_of_the_protocol() {
+        let named = |field: &str| {
+            named(EngineError::invalid(field, "is wrong"), |field| texts_called("texts", field)).to_string()
+        };
+        assert_eq!(named("passages[3].text"), "texts[3]: is wrong");
+        assert_eq!(named("passages"), "texts: is wrong");
+        assert_eq!(named("query"), "query: is wrong");
+    }
+
+    #[test]
+    fn times_are_whole_milliseconds() {
+        let usage =
+            Usage { tokens: 7, cached_tokens: 3, queue_ms: 1.5, score_ms: 4.25, total_ms: 9.9, ..Usage::default() };
+        let headers = ComputeCost::new(12, &usage).headers("cpu");
+        let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "4"]);
+        // Under load: the wait is no part of the time in the generator, and is not taken from it.
+        let waited = Usage { queue_ms: 50.0, score_ms: 2.0, ..Usage::default() };
+        assert_eq!(ComputeCost::new(1, &waited).headers("cpu")[7].1, "2");
+    }
+}

@@ -1,0 +1,212 @@
+//! Bidirectional streams of questions. Each answer is sent as soon as it is ready.
+//!
+//! A stream goes on for as long as its caller likes. It ends earlier where its connection closes, because the server stops or
+//! the connection is old: it would hold up the drain otherwise, and be cut in the middle of its questions.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use prost::Message;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Code, Request, Status, Streaming};
+
+use super::edge::id_of_question;
+use super::{admit, record, status};
+use crate::transport::Closing;
+use prefix_scheduler::call::{Observer, Terms};
+
+/// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
+const IN_FLIGHT: usize = 4;
+
+/// Bytes of an answer beside its response and the id of its question, at most.
+const AROUND: usize = 64;
+
+/// The stream of answers.
+pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
+
+/// The response to a question, or the code and the message of its error.
+pub(super) type Outcome<R> = Result<R, (i32, String)>;
+
+/// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
+/// and the work for its response, `answer` makes a message of both; `observer` is told how each question ended. A response that
+/// does not fit into a message of `most` bytes is OUT_OF_RANGE; the transport would end the stream with it, and drop other answers.
+///
+/// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
+/// UNAVAILABLE when the connection closes, after which no further question is read, or with the fault of a message that cannot be
+/// read.
+pub(super) fn answer_each<Q, R, A, W>(
+    request: Request<Streaming<Q>>,
+    observer: Arc<dyn Observer>,
+    most: usize,
+    ask: impl Fn(Terms, Q) -> (String, W) + Send + Sync + 'static,
+    answer: fn(String, Outcome<R>) -> A,
+) -> Result<Answers<A>, Status>
+where
+    Q: Send + 'static,
+    R: Message + 'static,
+    A: Send + 'static,
+    W: Future<Output = Result<R, Status>> + Send + 'static,
+{
+    let terms = admit::terms(&request)?;
+    // Within the process there is no connection.
+    let Closing(closing) = request.extensions().get::<Closing>().cloned().unwrap_or_default();
+    let mut questions = request.into_inner();
+    let (sender, answers) = mpsc::channel(IN_FLIGHT);
+    tokio::spawn(async move {
+        let permits = Arc::new(Semaphore::new(IN_FLIGHT));
+        let mut work = JoinSet::new();
+        let end = loop {
+            let permit = Arc::clone(&permits).acquire_owned();
+            let next = tokio::select! {
+                biased;
+                () = sender.closed() => return,
+                () = closing.cancelled() => break Some(status::closing()),
+                next = async { permit.await.ok().zip(Some(questions.next().await)) } => next,
+            };
+            match next {
+                Some((permit, Some(Ok(question)))) => {
+                    let (id, response) = ask(terms.clone(), question);
+                    let log_id = terms.id.as_deref().map(|stream| id_of_question(stream, &id));
+                    let (observer, sender) = (Arc::clone(&observer), sender.clone());
+                    let operation = terms.operation.clone();
+                    let most = most.saturating_sub(AROUND + id.len());
+                    let response = async move { fitting(response.await?, most) };
+                    work.spawn(async move {
+                        let outcome = outcome(response, log_id, &operation, observer.as_ref()).await;
+                        let _ = sender.send(Ok(answer(id, outcome))).await;
+                        drop(permit);
+                    });
+                }
+                Some((_, Some(Err(unreadable)))) => break Some(status::readable(unreadable)),
+                Some((_, None)) | None => break None,
+            }
+            while work.try_join_next().is_some() {}
+        };
+        tokio::select! {
+            () = sender.closed() => {}
+            () = async {
+                while work.join_next().await.is_some() {}
+                if let Some(end) = end {
+                    let _ = sender.send(Err(end)).await;
+                }
+            } => {}
+        }
+    });
+    Ok(Box::pin(ReceiverStream::new(answers)))
+}
+
+/// The response, if it has no more than so many bytes.
+fn fitting<R: Message>(response: R, most: usize) -> Result<R, Status> {
+    let bytes = response.encoded_len();
+    if bytes <= most {
+        return Ok(response);
+    }
+    Err(Status::out_of_range(format!("the response has {bytes} bytes, at most {most} allowed (server.message_bytes)")))
+}
+
+/// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. Outcomes and refusals
+/// are counted here: the status of the stream says nothing of its questions.
+async fn outcome<R: Send + 'static>(
+    response: impl Future<Output = Result<R, Status>> + Send + 'static,
+    log_id: Option<String>,
+    operation: &str,
+    observer: &dyn Observer,
+) -> Outcome<R> {
+    // A task of its own, for a panic ends its task.
+    let ended = AbortOnDropHandle::new(tokio::spawn(response)).await;
+    let response = ended.unwrap_or_else(|panic| {
+        tracing::error_span!("question", id = log_id.as_deref()).in_scope(|| Err(status::of_panic(&panic)))
+    });
+    let code = response.as_ref().map_or_else(Status::code, |_| Code::Ok);
+    observer.question_handled(operation, record::code_name(code));
+    response.map_err(|status| {
+        if let Some(reason) = record::refusal(&status, true, false) {
+            observer.refused(reason);
+        }
+        (status.code() as i32, status.message().to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::codec::{Codec, Streaming};
+
+    use super::*;
+    use prefix_scheduler::call::Admission;
+    use protocol::codec::CountingCodec;
+    use protocol::v1;
+
+    type Question = v1::RerankStreamRequest;
+    type Answer = (String, Outcome<String>);
+
+    fn framed(id: &str) -> Vec<u8> {
+        let question = Question { request_id: id.to_owned(), request: None };
+        let message = question.encode_to_vec();
+        [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat()
+    }
+
+    fn stream(body: Vec<u8>) -> Request<Streaming<Question>> {
+        let decoder = CountingCodec::<(), Question>::default().decoder();
+        let mut request = Request::new(Streaming::new_request(decoder, axum::body::Body::from(body), None, None));
+        request.extensions_mut().insert(Terms { id: Some("stream".to_owned()), ..Terms::default() });
+        request
+    }
+
+    /// Answers every question but one whose id is `panics`; that of `large` with two thousand bytes, of a thousand that are allowed.
+    async fn answers(request: Request<Streaming<Question>>) -> Vec<Result<Answer, Status>> {
+        let ask = |_: Terms, question: Question| {
+            let id = question.request_id.clone();
+            let work = async move {
+                if id == "panics" {
+                    std::panic::panic_any("secret");
+                }
+                Ok("x".repeat(if id == "large" { 2_000 } else { 1 }))
+            };
+            (question.request_id, work)
+        };
+        let answers =
+            answer_each(request, Admission::new(1).observer(), 1_000, ask, |id, outcome| (id, outcome)).unwrap();
+        answers.collect().await
+    }
+
+    /// A panic in the task of a question left it without an answer.
+    #[tokio::test]
+    async fn a_question_that_panics_is_answered_and_the_stream_goes_on() {
+        let all = answers(stream(["before", "panics", "after"].map(framed).concat())).await;
+        let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
+        all.sort_by_key(|(id, _)| id.clone());
+        let internal = (Code::Internal as i32, "internal error; see the server's log".to_owned());
+        let expected = [("after", Ok("x".to_owned())), ("before", Ok("x".to_owned())), ("panics", Err(internal))];
+        assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
+    }
+
+    /// The transport ended the stream with OUT_OF_RANGE, and dropped the other answers.
+    #[tokio::test]
+    async fn a_response_that_is_too_large_ends_nothing_but_its_question() {
+        let all = answers(stream(["a", "large", "b"].map(framed).concat())).await;
+        let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
+        all.sort_by_key(|(id, _)| id.clone());
+        let [(_, a), (_, b), (_, large)] = &all[..] else { panic!("{all:?}") };
+        assert!(a.is_ok() && b.is_ok());
+        let (code, message) = large.as_ref().unwrap_err();
+        assert_eq!(*code, Code::OutOfRange as i32);
+        assert!(message.contains("server.message_bytes"), "{message}");
+    }
+
+    /// The fault of the last message overtook the answers to those before it, which were lost.
+    #[tokio::test]
+    async fn what_was_read_is_answered_before_a_message_that_cannot_be() {
+        let mut body = ["a", "b", "c"].map(framed).concat();
+        body.extend([0, 0, 0, 0, 9, 1]);
+        let mut all = answers(stream(body)).await;
+        let end = all.pop().unwrap().unwrap_err();
+        assert_eq!(end.code(), Code::InvalidArgument, "{end:?}");
+        let mut ids: Vec<String> = all.into_iter().map(|answer| answer.unwrap().0).collect();
+        ids.sort();
+        assert_eq!(ids, ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,142 @@
+//! gRPC handlers of RerankService.
+
+use tonic::{Request, Response, Status, Streaming};
+
+use super::edge::{Edge, answer};
+use super::events::{Events, with_answer};
+use super::questions::{Answers, answer_each};
+use super::{admit, status};
+use engine::EngineError;
+use engine::rerank::{RerankRequest, Reranked};
+use prefix_scheduler::call::{Call, Terms};
+use protocol::v1::rerank_service_server::RerankService;
+use protocol::{convert, v1};
+
+#[derive(Clone)]
+pub(super) struct Service {
+    pub edge: Edge,
+}
+
+impl Service {
+    async fn ranked(&self, call: &Call, wire: v1::RerankRequest) -> Result<v1::RerankResponse, Status> {
+        let (request, sent) = read(wire)?;
+        self.answered(call, request, &sent).await
+    }
+
+    async fn answered(
+        &self,
+        call: &Call,
+        request: RerankRequest,
+        sent: &convert::Sent,
+    ) -> Result<v1::RerankResponse, Status> {
+        let work = async { Ok::<_, EngineError>(respond(self.edge.engine.rerank(call, request, None).await?, sent)) };
+        answer(call, Box::pin(work)).await
+    }
+
+    /// A question of a stream. The call's permit is free before the answer is sent.
+    async fn question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::RerankRequest>,
+    ) -> Result<v1::RerankResponse, Status> {
+        let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
+        // Before it waits with all that it holds.
+        self.edge.engine.check_rerank(&request).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
+        self.answered(&call, request, &sent).await
+    }
+}
+
+fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
+    let whole = wire.return_passages;
+    let request = convert::request(wire).map_err(|error| status::of(&error))?;
+    let passages = request.passages.iter().map(|passage| v1::Passage {
+        id: passage.id.clone(),
+        // The text is copied only if the response includes it (`return_passages`).
+        text: if whole { passage.text.clone() } else { String::new() },
+        title: if whole { passage.title.clone() } else { String::new() },
+        retriever_score: passage.retriever_score,
+    });
+    let passages = passages.collect();
+    Ok((request, convert::Sent { passages, whole }))
+}
+
+fn respond(reranked: Reranked, sent: &convert::Sent) -> v1::RerankResponse {
+    tracing::debug!(
+        passages = sent.passages.len(),
+        tokens = reranked.usage.tokens,
+        naive_tokens = reranked.usage.naive_tokens,
+        milliseconds = reranked.usage.total_ms,
+        "reranked"
+    );
+    convert::response(reranked, sent)
+}
+
+#[tonic::async_trait]
+impl RerankService for Service {
+    async fn rerank(&self, request: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
+        let call = admit::call(&request)?;
+        Ok(Response::new(self.ranked(&call, request.into_inner()).await?))
+    }
+
+    type WatchRerankStream = Events<v1::WatchRerankResponse>;
+
+    async fn watch_rerank(
+        &self,
+        request: Request<v1::WatchRerankRequest>,
+    ) -> Result<Response<Self::WatchRerankStream>, Status> {
+        let call = admit::call(&request)?;
+        let Some(wire) = request.into_inner().request else {
+            return Err(status::unset("request"));
+        };
+        let (request, sent) = read(wire).map_err(|status| status::under("request", status))?;
+        let edge = self.edge.clone();
+        let work = |listener| async move {
+            let work = async {
+                Ok::<_, EngineError>(respond(edge.engine.rerank(&call, request, Some(listener)).await?, &sent))
+            };
+            let answer = answer(&call, Box::pin(work)).await.map_err(|status| status::under("request", status))?;
+            Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) })
+        };
+        let message = |event| v1::WatchRerankResponse { event: Some(convert::event(event)) };
+        Ok(Response::new(with_answer(work, message)))
+    }
+
+    type RerankStreamStream = Answers<v1::RerankStreamResponse>;
+
+    async fn rerank_stream(
+        &self,
+        request: Request<Streaming<v1::RerankStreamRequest>>,
+    ) -> Result<Response<Self::RerankStreamStream>, Status> {
+        use v1::rerank_stream_response::Outcome;
+        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let ask = move |terms, wire: v1::RerankStreamRequest| {
+            let (service, id) = (service.clone(), wire.request_id.clone());
+            (wire.request_id, async move { service.question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, most, ask, |request_id, outcome| {
+            let failed = |(code, message)| Outcome::Error(v1::RerankStreamError { code, message });
+            let outcome = Some(outcome.map_or_else(failed, Outcome::Response));
+            v1::RerankStreamResponse { request_id, outcome }
+        })?))
+    }
+
+    type WarmPassagesStream = Events<v1::WarmPassagesResponse>;
+
+    async fn warm_passages(
+        &self,
+        request: Request<v1::WarmPassagesRequest>,
+    ) -> Result<Response<Self::WarmPassagesStream>, Status> {
+        let call = admit::call(&request)?;
+        let passages = convert::passages(request.into_inner().passages);
+        let engine = self.edge.engine.clone();
+        let model = engine.scorer().map_err(|error| status::of(&error))?.info.name.clone();
+        let name = model.clone();
+        let work = |listener| async move {
+            let work = engine.warm(&call, passages, Some(listener));
+            Ok(protocol::convert_models::warm_progress(&name, &answer(&call, Box::pin(work)).await?))
+        };
+        Ok(Response::new(with_answer(work, move |progress| protocol::convert_models::warm_progress(&model, &progress))))
+    }
+}

@@ -1,0 +1,252 @@
+//! The gRPC server: services, health, reflection.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::{Service, http};
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use tower_layer::Layer;
+
+use super::admit::{Admitted, Prompt};
+use super::edge::Edge;
+use super::operations::Operations;
+use super::readable::Readable;
+use super::record::Recorder;
+use super::tei::{self, TeiOptions};
+use super::{belief, metrics, models, rerank, utility};
+use crate::transport::{Access, Authenticate, Bounds, InFlight, Protocol, Refused, listener};
+use engine::Engine;
+use prefix_scheduler::call::Admission;
+use protocol::DESCRIPTORS;
+use protocol::tei_v1::info_server::{self as tei_info, InfoServer};
+use protocol::tei_v1::rerank_server::{self as tei_rerank, RerankServer};
+use protocol::v1::belief_service_server::{self, BeliefServiceServer};
+use protocol::v1::metrics_service_server::{self, MetricsServiceServer};
+use protocol::v1::model_service_server::{self, ModelServiceServer};
+use protocol::v1::rerank_service_server::{self, RerankServiceServer};
+use protocol::v1::utility_service_server::{self, UtilityServiceServer};
+
+/// What the server needs to know beside the engine.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Largest message in bytes, both ways.
+    pub message_bytes: usize,
+    /// How long a stopping server takes at most to end its calls. What is left shortly before is cancelled.
+    pub drain: Duration,
+    /// How long a stopping server still takes calls before it begins to drain. Its health says NOT_SERVING meanwhile.
+    pub lame_duck: Duration,
+    /// Whether reflection is served.
+    pub reflection: bool,
+    /// Bounds on connections.
+    pub bounds: Bounds,
+    /// Who may connect.
+    pub access: Access,
+    /// Turns true when the generator was tried. Until then health says NOT_SERVING.
+    pub warm: watch::Receiver<bool>,
+    /// Settings of tei.v1.
+    pub tei: TeiOptions,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            message_bytes: 16 << 20,
+            drain: Duration::from_secs(20),
+            lame_duck: Duration::ZERO,
+            reflection: true,
+            bounds: Bounds::default(),
+            access: Access::default(),
+            warm: watch::channel(true).1,
+            tei: TeiOptions::default(),
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Every call that was taken was answered.
+    Answered,
+    /// The drain was too short: so many calls were cancelled.
+    Cut(usize),
+}
+
+impl Ended {
+    /// By the calls that were cancelled at the end of the drain, whatever protocol they came over.
+    #[must_use]
+    pub fn of(admission: &Admission) -> Self {
+        match admission.cut() {
+            0 => Self::Answered,
+            calls => Self::Cut(calls),
+        }
+    }
+}
+
+/// Names of the services whose health follows the generator's; the empty one is the server as a whole.
+const SERVICES: [&str; 7] = [
+    "",
+    rerank_service_server::SERVICE_NAME,
+    belief_service_server::SERVICE_NAME,
+    utility_service_server::SERVICE_NAME,
+    model_service_server::SERVICE_NAME,
+    tei_info::SERVICE_NAME,
+    tei_rerank::SERVICE_NAME,
+];
+
+/// Bounds on messages and compression, the same for every service. A macro, because each service has a type of its own.
+macro_rules! bounded {
+    ($service:expr, $options:expr) => {
+        $service
+            .max_decoding_message_size($options.message_bytes)
+            .max_encoding_message_size($options.message_bytes)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip)
+    };
+}
+
+/// Largest message of a request that takes no permit. Such a request carries a name at most, and may come without a token.
+const SMALL: usize = 16 << 10;
+
+/// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING, and after the lame-duck time finishes what is
+/// in flight; what the drain does not suffice for is cancelled.
+///
+/// # Errors
+/// The descriptors of the protocol cannot be read.
+pub async fn serve(
+    engine: Engine,
+    admission: Admission,
+    options: ServerOptions,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send,
+) -> anyhow::Result<Ended> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    // Arithmetic needs no model.
+    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::Serving).await;
+    let (reporter, watched, mut warm) = (health.clone(), engine.clone(), options.warm.clone());
+    let ready = watched.models().serve() && *warm.borrow_and_update();
+    report(&reporter, ready).await;
+    let mut changes = engine.models().changes();
+    let follow = AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = changes.next() => {}
+                // Without a sender the value stays.
+                () = async { if warm.changed().await.is_err() { std::future::pending().await } } => {}
+            }
+            let ready = watched.models().serve() && *warm.borrow();
+            report(&reporter, ready).await;
+        }
+    }));
+    let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
+    let health_service = Prompt::new(health_service.max_decoding_message_size(SMALL));
+    let mut routes =
+        routes(Edge { engine, admission: admission.clone(), message_bytes: options.message_bytes }, &options)
+            .add_service(health_service);
+    if options.reflection {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        routes = routes
+            .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL));
+    }
+    let gate = Authenticate::new(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
+    let (requests, stopping) = (InFlight::default(), CancellationToken::new());
+    let connections = listener::Options {
+        protocol: Protocol::Http2,
+        bounds: options.bounds,
+        tls: options.access.tls.clone(),
+        requests: requests.clone(),
+        endless: is_endless,
+        unserved: {
+            let observer = admission.observer();
+            Arc::new(move |reason| observer.unserved(reason.name()))
+        },
+    };
+    // The recorder is outermost, so that what the gate refuses is counted.
+    let service = recorder.layer(gate.layer(Readable(routes.prepare())));
+    let mut server = std::pin::pin!(listener::serve(listener, service, connections, stopping.clone()));
+    // The listener ends only when it is told to.
+    tokio::select! {
+        () = &mut server => {}
+        () = stop => {}
+    }
+    recorder.stop();
+    follow.abort();
+    let _ = follow.await;
+    report(&health, false).await;
+    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
+    if !options.lame_duck.is_zero() {
+        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still taken");
+        let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
+    }
+    stopping.cancel();
+    listener::finish(server, &requests, options.drain, || admission.cancel_all()).await;
+    Ok(Ended::of(&admission))
+}
+
+/// The services of the protocols, behind their permits, or with small requests that must come at once.
+fn routes(edge: Edge, options: &ServerOptions) -> Routes {
+    let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
+    let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
+    let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
+    let metrics_service = metrics::Service { message_bytes: options.message_bytes };
+    let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
+    let models = models::Service { edge: edge.clone() };
+    let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
+    let tei = tei::Service { edge: edge.clone(), options: options.tei };
+    let info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
+    let tei_rerank = bounded!(RerankServer::new(tei), options);
+    Routes::default()
+        .add_service(Admitted::new(rerank, edge.clone()))
+        .add_service(Admitted::new(beliefs, edge.clone()))
+        .add_service(Admitted::new(utilities, edge.clone()))
+        .add_service(Admitted::new(metrics, edge.clone()))
+        .add_service(Prompt::new(models))
+        .add_service(Prompt::new(info))
+        .add_service(Admitted::new(tei_rerank, edge))
+}
+
+/// The services of the protocols without a listener: a request goes in as an HTTP message, and its answer comes out. There is no
+/// health, no reflection and no check of tokens.
+pub fn in_process(
+    engine: Engine,
+    admission: Admission,
+    options: &ServerOptions,
+) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send> + Clone + use<>
+{
+    Readable(routes(Edge { engine, admission, message_bytes: options.message_bytes }, options).prepare())
+}
+
+/// Health is open to everyone: probes carry no tokens.
+fn is_open(path: &str) -> bool {
+    path.starts_with("/grpc.health.v1.Health/")
+}
+
+/// Streams that clients keep for as long as they are connected.
+fn is_endless(path: &str) -> bool {
+    path == "/grpc.health.v1.Health/Watch" || path.starts_with("/grpc.reflection.")
+}
+
+fn unauthenticated(refused: Refused) -> http::Response<Body> {
+    Status::unauthenticated(refused.to_string()).into_http()
+}
+
+async fn report(health: &HealthReporter, ready: bool) {
+    let status = if ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in SERVICES {
+        health.set_service_status(service, status).await;
+    }
+}

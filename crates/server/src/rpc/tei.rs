@@ -1,0 +1,258 @@
+//! gRPC handlers of tei.v1, the reranking part of text-embeddings-inference's protocol.
+
+use std::time::Duration;
+
+use tokio_stream::StreamExt;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::admit::MESSAGE;
+use super::edge::{Edge, answer};
+use super::{admit, status};
+use crate::peers::{self, ComputeCost, characters, in_a_header};
+use engine::methods::MethodRef;
+use engine::prompt::CutSide;
+use engine::rerank::{Pair, Passage, RerankRequest, Usage};
+use engine::{EngineError, Limits};
+use numeric;
+use prefix_scheduler::call::Call;
+use protocol::convert::{known, narrow, wide};
+use protocol::tei_v1;
+use protocol::tei_v1::info_server::Info;
+use protocol::tei_v1::rerank_server::Rerank;
+
+/// Longest wait for a whole stream of messages.
+const STREAM: Duration = Duration::from_secs(30);
+
+/// Settings of tei.v1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TeiOptions {
+    /// Method that scores texts; `None` for the default.
+    pub method: Option<MethodRef>,
+}
+
+#[derive(Clone)]
+pub(super) struct Service {
+    pub edge: Edge,
+    pub options: TeiOptions,
+}
+
+/// The texts of an answer and what its caller asked to see of them.
+struct Shown {
+    /// Empty unless texts are returned.
+    texts: Vec<String>,
+    raw_scores: bool,
+    characters: usize,
+}
+
+/// A text's index, score and utility.
+pub type Ranked = (usize, f64, f64);
+
+impl Service {
+    /// The answer with texts in this order.
+    fn response(
+        &self,
+        call: &Call,
+        ranked: &[Ranked],
+        usage: &Usage,
+        warnings: impl Iterator<Item = String>,
+        shown: &Shown,
+    ) -> Response<tei_v1::RerankResponse> {
+        #[expect(clippy::cast_possible_truncation, reason = "the protocol has single precision")]
+        let rank = |&(index, score, utility): &Ranked| tei_v1::Rank {
+            index: narrow(index),
+            text: shown.texts.get(index).cloned(),
+            score: if shown.raw_scores { utility } else { score } as f32,
+        };
+        let cost = ComputeCost::new(shown.characters, usage);
+        let nanoseconds = |milliseconds: f64| wide(numeric::count(milliseconds * 1e6));
+        let metadata = tei_v1::Metadata {
+            compute_chars: narrow(cost.characters),
+            compute_tokens: narrow(cost.tokens),
+            total_time_ns: nanoseconds(cost.total_ms),
+            tokenization_time_ns: nanoseconds(cost.tokenise_ms),
+            queue_time_ns: nanoseconds(cost.queue_ms),
+            inference_time_ns: nanoseconds(cost.inference_ms),
+        };
+        call.in_span(|| {
+            tracing::debug!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
+        });
+        let ranks = ranked.iter().map(rank).collect();
+        let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
+        for (key, value) in cost.headers(&self.edge.engine.compute()) {
+            if let Ok(value) = value.parse() {
+                response.metadata_mut().insert(key, value);
+            }
+        }
+        for warning in warnings {
+            if let Ok(value) = in_a_header(&warning).parse() {
+                response.metadata_mut().append(peers::WARNING, value);
+            }
+        }
+        response
+    }
+
+    async fn ranked(
+        &self,
+        call: &Call,
+        wire: tei_v1::RerankRequest,
+    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+        let cut_side = cut_side(wire.truncation_direction).map_err(|error| status::of(&error))?;
+        let (count, most) = (wire.texts.len(), self.edge.engine.limits().passages);
+        if count > most {
+            let problem = format!("{count} given, at most {most} allowed");
+            return Err(status::of(&EngineError::invalid("texts", problem)));
+        }
+        let shown = Shown {
+            characters: characters(&wire.query, wire.texts.iter().map(String::as_str)),
+            texts: if wire.return_text { wire.texts.clone() } else { Vec::new() },
+            raw_scores: wire.raw_scores,
+        };
+        let passages = wire.texts.into_iter().enumerate().map(|(index, text)| Passage::untitled(index, text));
+        let passages: Vec<Passage> = passages.collect();
+        let request = RerankRequest {
+            query: wire.query,
+            passages,
+            method: self.options.method,
+            truncate: Some(wire.truncate),
+            cut_side,
+            ..RerankRequest::default()
+        };
+        let work = async {
+            let ranked = self.edge.engine.rerank(call, request, None).await;
+            ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", field)))
+        };
+        let answer = answer::<_, EngineError>(call, Box::pin(work)).await?;
+        let each = answer.passages.iter();
+        let ranked: Vec<Ranked> = each.map(|passage| (passage.index, passage.score, passage.utility)).collect();
+        let warnings = answer.warnings.iter().map(|warning| warning.replace("passages[", "texts["));
+        Ok(self.response(call, &ranked, &answer.usage, warnings, &shown))
+    }
+
+    async fn streamed(
+        &self,
+        call: &Call,
+        messages: Streaming<tei_v1::RerankStreamRequest>,
+    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+        let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
+        // For the whole stream: a caller that sends a message now and then must not keep its place.
+        let messages = tokio::time::timeout(STREAM, messages).await;
+        let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
+        let work = async {
+            let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
+            scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
+        };
+        let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;
+        let each = scored.scores.iter().enumerate();
+        let mut ranked: Vec<Ranked> = each.map(|(index, pair)| (index, pair.score, pair.utility)).collect();
+        // Stable: ties keep the order of arrival.
+        ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
+        let warnings = scored.warnings.iter().map(|warning| warning.replace("pairs[", "messages["));
+        Ok(self.response(call, &ranked, &scored.usage, warnings, &shown))
+    }
+}
+
+/// Reads a stream to its end. Its size is bounded as that of a request is, so that a stream cannot take more memory.
+async fn collect(
+    mut messages: Streaming<tei_v1::RerankStreamRequest>,
+    limits: &Limits,
+    most_bytes: usize,
+) -> Result<(Vec<Pair>, Shown), Status> {
+    let refused = |field: String, problem: String| Err(status::of(&EngineError::Invalid { field, problem }));
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut shown = Shown { texts: Vec::new(), raw_scores: false, characters: 0 };
+    let (mut return_text, mut bytes) = (false, 0_usize);
+    loop {
+        let next = tokio::time::timeout(MESSAGE, messages.next()).await;
+        let next = next.map_err(|_| status::next_late())?;
+        let Some(message) = next.transpose()? else { break };
+        let index = pairs.len();
+        if index == limits.passages {
+            return refused("messages".into(), format!("more than {index} given, at most {index} allowed"));
+        }
+        for (field, text, most) in
+            [("query", &message.query, limits.query_bytes), ("text", &message.text, limits.passage_bytes)]
+        {
+            if text.len() > most {
+                let problem = format!("{} bytes given, at most {most} allowed", text.len());
+                return refused(format!("messages[{index}].{field}"), problem);
+            }
+        }
+        if message.query.trim().is_empty() {
+            return refused(format!("messages[{index}].query"), "must not be empty".into());
+        }
+        bytes = bytes.saturating_add(message.query.len() + message.text.len());
+        if bytes > most_bytes {
+            return refused("messages".into(), format!("more than {most_bytes} bytes given"));
+        }
+        let cut_side = cut_side(message.truncation_direction)
+            .map_err(|error| status::of(&peers::named(error, |field| format!("messages[{index}].{field}"))))?;
+        if index == 0 {
+            (shown.raw_scores, return_text) = (message.raw_scores, message.return_text);
+        }
+        shown.characters += characters(&message.query, std::iter::once(message.text.as_str()));
+        if return_text {
+            shown.texts.push(message.text.clone());
+        }
+        let truncate = Some(message.truncate);
+        pairs.push(Pair { query: message.query, text: message.text, truncate, cut_side, ..Pair::default() });
+    }
+    if pairs.is_empty() {
+        return refused("messages".into(), "must not be empty".into());
+    }
+    Ok((pairs, shown))
+}
+
+fn cut_side(wire: i32) -> Result<CutSide, EngineError> {
+    Ok(match known("truncation_direction", wire)? {
+        tei_v1::TruncationDirection::Right => CutSide::End,
+        tei_v1::TruncationDirection::Left => CutSide::Beginning,
+    })
+}
+
+#[tonic::async_trait]
+impl Rerank for Service {
+    async fn rerank(
+        &self,
+        request: Request<tei_v1::RerankRequest>,
+    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+        let call = admit::call(&request)?;
+        self.ranked(&call, request.into_inner()).await
+    }
+
+    async fn rerank_stream(
+        &self,
+        request: Request<Streaming<tei_v1::RerankStreamRequest>>,
+    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+        // The stream is one request: it gets its place before its messages are read.
+        let call = self.edge.admit(admit::terms(&request)?)?;
+        let whole = self.streamed(&call, request.into_inner());
+        tokio::select! {
+            biased;
+            answer = whole => answer,
+            stopped = call.stopped() => Err(status::of(&stopped.into())),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Info for Service {
+    async fn info(&self, _: Request<tei_v1::InfoRequest>) -> Result<Response<tei_v1::InfoResponse>, Status> {
+        let engine = &self.edge.engine;
+        let model = peers::ServedModel::of(engine, self.options.method).map_err(|error| status::of(&error))?;
+        Ok(Response::new(tei_v1::InfoResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sha: None,
+            docker_label: None,
+            model_id: model.name,
+            model_sha: model.sha256,
+            model_dtype: model.encoding,
+            model_type: tei_v1::ModelType::Reranker.into(),
+            max_concurrent_requests: narrow(self.edge.admission.limit()),
+            max_input_length: narrow(model.longest_input),
+            max_batch_tokens: narrow(model.batch),
+            max_batch_requests: None,
+            max_client_batch_size: narrow(engine.limits().passages),
+            tokenization_workers: narrow(peers::tokenising_threads()),
+        }))
+    }
+}

@@ -1,0 +1,160 @@
+//! gRPC handlers of UtilityService.
+
+use tonic::{Request, Response, Status, Streaming};
+
+use super::edge::{Edge, answer};
+use super::questions::{Answers, answer_each};
+use super::{admit, status};
+use engine::EngineError;
+use engine::evaluate::EvaluateRequest;
+use engine::utility::UtilityRequest;
+use prefix_scheduler::call::{Call, Place, Terms};
+use protocol::v1::utility_service_server::UtilityService;
+use protocol::{convert_belief, convert_evaluate, v1};
+
+#[derive(Clone)]
+pub(super) struct Service {
+    pub edge: Edge,
+}
+
+/// A request to be measured, and whether the answers are returned.
+type ToMeasure = (UtilityRequest, bool);
+
+/// A request to be evaluated, and whether the answers are returned.
+type ToEvaluate = (EvaluateRequest, bool);
+
+fn to_measure(wire: v1::MeasureUtilityRequest) -> Result<ToMeasure, Status> {
+    let whole = wire.return_answers;
+    Ok((convert_belief::utility_request(wire).map_err(|error| status::of(&error))?, whole))
+}
+
+fn to_evaluate(wire: v1::EvaluateRetrievalRequest) -> Result<ToEvaluate, Status> {
+    let whole = wire.return_answers;
+    Ok((convert_evaluate::request(wire).map_err(|error| status::of(&error))?, whole))
+}
+
+impl Service {
+    async fn measure(&self, call: &Call, (request, whole): ToMeasure) -> Result<v1::MeasureUtilityResponse, Status> {
+        let engine = &self.edge.engine;
+        let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
+        let (report, generator) = answer(call, Box::pin(work)).await?;
+        call.in_span(|| {
+            tracing::debug!(
+                contexts = report.utilities.len(),
+                tokens = report.usage.tokens,
+                judged_pairs = report.judged_pairs,
+                milliseconds = report.usage.total_ms,
+                "utility measured"
+            );
+        });
+        Ok(convert_belief::utility_response(&report, whole, &generator.info))
+    }
+
+    /// A question of a stream. It is checked before it waits for its permit with all that it holds.
+    async fn measure_question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::MeasureUtilityRequest>,
+    ) -> Result<v1::MeasureUtilityResponse, Status> {
+        let asked = to_measure(wire.ok_or_else(|| status::unset("request"))?)?;
+        self.edge.engine.check_utility(&asked.0).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
+        self.measure(&call, asked).await
+    }
+
+    async fn evaluate(
+        &self,
+        call: &Call,
+        (request, whole): ToEvaluate,
+    ) -> Result<v1::EvaluateRetrievalResponse, Status> {
+        let (metrics, threshold) = (request.metrics.clone(), request.threshold);
+        let engine = &self.edge.engine;
+        let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
+        let (report, generator) = answer(call, Box::pin(work)).await?;
+        call.in_span(|| {
+            tracing::debug!(
+                annotators = report.labels.len(),
+                rankings = report.rankings.len(),
+                tokens = report.usage.tokens,
+                judged_pairs = report.judged_pairs,
+                milliseconds = report.usage.total_ms,
+                "retrieval evaluated"
+            );
+        });
+        Ok(convert_evaluate::response(&report, &metrics, threshold, whole, &generator.info))
+    }
+
+    /// As [`Service::measure_question`].
+    async fn evaluate_question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::EvaluateRetrievalRequest>,
+    ) -> Result<v1::EvaluateRetrievalResponse, Status> {
+        let asked = to_evaluate(wire.ok_or_else(|| status::unset("request"))?)?;
+        self.edge.engine.check_evaluation(&asked.0).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
+        self.evaluate(&call, asked).await
+    }
+}
+
+/// The error of a question.
+fn failed((code, message): (i32, String)) -> v1::QuestionError {
+    v1::QuestionError { code, message }
+}
+
+#[tonic::async_trait]
+impl UtilityService for Service {
+    async fn measure_utility(
+        &self,
+        request: Request<v1::MeasureUtilityRequest>,
+    ) -> Result<Response<v1::MeasureUtilityResponse>, Status> {
+        let call = admit::call(&request)?;
+        Ok(Response::new(self.measure(&call, to_measure(request.into_inner())?).await?))
+    }
+
+    type MeasureUtilityStreamStream = Answers<v1::MeasureUtilityStreamResponse>;
+
+    async fn measure_utility_stream(
+        &self,
+        request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
+    ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
+        use v1::measure_utility_stream_response::Outcome;
+        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let ask = move |terms, wire: v1::MeasureUtilityStreamRequest| {
+            let (service, id) = (service.clone(), wire.id.clone());
+            (wire.id, async move { service.measure_question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
+            let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
+            v1::MeasureUtilityStreamResponse { id, outcome }
+        })?))
+    }
+
+    async fn evaluate_retrieval(
+        &self,
+        request: Request<v1::EvaluateRetrievalRequest>,
+    ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
+        let call = admit::call(&request)?;
+        Ok(Response::new(self.evaluate(&call, to_evaluate(request.into_inner())?).await?))
+    }
+
+    type EvaluateRetrievalStreamStream = Answers<v1::EvaluateRetrievalStreamResponse>;
+
+    async fn evaluate_retrieval_stream(
+        &self,
+        request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
+    ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
+        use v1::evaluate_retrieval_stream_response::Outcome;
+        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let ask = move |terms, wire: v1::EvaluateRetrievalStreamRequest| {
+            let (service, id) = (service.clone(), wire.id.clone());
+            (wire.id, async move { service.evaluate_question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
+            let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
+            v1::EvaluateRetrievalStreamResponse { id, outcome }
+        })?))
+    }
+}

@@ -1,0 +1,242 @@
+//! Position-bias profiles on disk: one file per generator, prompt template and origin, beside the models. And those that come with
+//! the program.
+//!
+//! A file contains a hash of its content. A damaged file, a file of another generator, or a file of another format is renamed
+//! and reported. It is never used and never overwritten.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use super::sealed::ProfileError;
+use super::sealed::{Fault, SealedFile};
+use models::store::Store;
+pub use moi::profile::Origin;
+use moi::profile::{Profile, Profiles, Subject};
+
+/// Version of the file format.
+const FORMAT: u64 = 3;
+
+/// The file of one generator, template and origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileFile(SealedFile);
+
+/// Profiles of generators of the catalogue, measured by this project. How is in models/README.md.
+const BUILT_IN: [&str; 1] = [include_str!("../../models/profiles/smollm2-135m-instruct.json")];
+
+/// A file of [`BUILT_IN`].
+#[derive(Debug, Deserialize)]
+struct BuiltIn {
+    /// What it was measured on.
+    generator: String,
+    template: String,
+    #[serde(flatten)]
+    content: Content,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Content {
+    profiles: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    subject: Subject,
+    passages: usize,
+    profile: Profile,
+}
+
+impl ProfileFile {
+    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and
+    /// a version of the prompts. Each origin has its own file, because a server and a calibration may write at the same time.
+    #[must_use]
+    pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
+        Self(SealedFile::new(store, generator, template, origin.name()))
+    }
+
+    /// Where the file is, or would be.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Time of the last change and length: it differs after every write. `None` where there is no file.
+    #[must_use]
+    pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
+        self.0.stamp()
+    }
+
+    /// How many files of this name were set aside because they could not be used, by whatever process.
+    #[must_use]
+    pub fn set_aside_so_far(&self) -> usize {
+        self.0.set_aside_so_far()
+    }
+
+    /// Reads the profiles; an empty set where there is no file yet.
+    ///
+    /// # Errors
+    /// As [`ProfileFile::find`].
+    pub fn load(&self) -> Result<Profiles, ProfileError> {
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// Reads the profiles; `None` where there is no file.
+    ///
+    /// # Errors
+    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the
+    /// next call finds no file.
+    pub fn find(&self) -> Result<Option<Profiles>, ProfileError> {
+        self.0.load(FORMAT, checked)
+    }
+
+    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    ///
+    /// # Errors
+    /// [`ProfileError::File`]
+    pub fn keep_aside(&self) -> Result<(), ProfileError> {
+        self.0.keep_aside()
+    }
+
+    /// Writes the profiles atomically: after a crash the file is either the old one or the new one.
+    ///
+    /// # Errors
+    /// [`ProfileError::File`]
+    pub fn save(&self, profiles: &Profiles) -> Result<(), ProfileError> {
+        let entries =
+            profiles.iter().map(|(subject, passages, profile)| Entry { subject, passages, profile: profile.clone() });
+        self.0.save(FORMAT, Content { profiles: entries.collect() })
+    }
+}
+
+/// The profiles that come with the program, of a generator, identified by [what it was measured on](prefix_scheduler::model::measured_on),
+/// and a version of the prompts. An empty set for most.
+#[must_use]
+pub fn built_in(generator: &str, template: &str) -> Profiles {
+    for text in BUILT_IN {
+        match read_built_in(text) {
+            Ok(([of, prompts], profiles)) if of == generator && prompts == template => return profiles,
+            Ok(_) => {}
+            Err(problem) => tracing::error!(%problem, "built-in position-bias profiles not used"),
+        }
+    }
+    Profiles::default()
+}
+
+/// Generator and template of a built-in file, and its profiles.
+fn read_built_in(text: &str) -> Result<([String; 2], Profiles), String> {
+    let file: BuiltIn = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match checked(file.content) {
+        Ok(profiles) => Ok(([file.generator, file.template], profiles)),
+        Err(Fault(problem)) => Err(problem),
+    }
+}
+
+fn checked(content: Content) -> Result<Profiles, Fault> {
+    let mut profiles = Profiles::default();
+    for entry in content.profiles {
+        if !entry.profile.is_valid(entry.passages) {
+            return Err(format!("the profile for {} passages has invalid numbers", entry.passages).into());
+        }
+        profiles.insert(entry.subject, &entry.profile);
+    }
+    Ok(profiles)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::sealed;
+
+    fn file(folder: &Path) -> ProfileFile {
+        ProfileFile(SealedFile { path: folder.join("a.json"), generator: "ab".into(), template: "t-1".into() })
+    }
+
+    fn profiles() -> Profiles {
+        let mut profiles = Profiles::default();
+        assert!(profiles.observe(Subject::Answer, &[0.1, -0.3, 0.2]));
+        assert!(profiles.observe(Subject::Answer, &[0.7, -1.0 / 3.0, 1e-17]));
+        assert!(profiles.observe(Subject::Question, &[0.25, 0.75]));
+        profiles
+    }
+
+    /// A file that cannot be read would only be missed in a log.
+    #[test]
+    fn built_in_profiles_are_those_of_models_of_the_catalogue() {
+        let catalog = models::catalog::Catalog::load(None).unwrap();
+        for text in BUILT_IN {
+            let ([generator, template], profiles) = read_built_in(text).unwrap();
+            assert!(catalog.models.iter().any(|model| model.sha256 == generator), "{generator}");
+            assert!(!profiles.is_empty() && built_in(&generator, &template) == profiles);
+            // Another frame, an adapter, another version of the prompts.
+            assert!(built_in(&format!("{generator}-plain"), &template).is_empty());
+            assert!(built_in(&generator, "rerankd-0").is_empty());
+        }
+        assert!(read_built_in("{}").is_err());
+        let short = r#"{"generator": "a", "template": "b", "profiles": [
+            {"subject": "answer", "passages": 3, "profile": {"count": 1, "means": [0.0], "squares": [0.0]}}]}"#;
+        assert!(read_built_in(short).unwrap_err().contains("3 passages"));
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        assert_eq!(file.load().unwrap(), Profiles::default());
+        file.save(&profiles()).unwrap();
+        assert_eq!(file.load().unwrap(), profiles());
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_and_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        file.save(&profiles()).unwrap();
+        let good = std::fs::read_to_string(file.path()).unwrap();
+        let damages = [
+            good[..good.len() / 2].to_owned(),
+            good.replacen("0.25", "0.35", 1),
+            String::new(),
+            good.replace("\"ab\"", "\"cd\""),
+        ];
+        for (number, damaged) in damages.iter().enumerate() {
+            assert_ne!(*damaged, good);
+            std::fs::write(file.path(), damaged).unwrap();
+            let error = file.load().unwrap_err();
+            assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");
+            assert!(!file.path().exists() && file.path().with_extension(format!("damaged-{}", number + 1)).exists());
+            assert_eq!(file.load().unwrap(), Profiles::default());
+        }
+        let other = ProfileFile(SealedFile { generator: "cd".into(), ..file.0.clone() });
+        file.save(&profiles()).unwrap();
+        assert!(other.load().unwrap_err().to_string().contains("belongs to generator ab"));
+    }
+
+    #[test]
+    fn a_file_of_another_format_is_set_aside_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        file.save(&profiles()).unwrap();
+        let mut content = sealed::content(&std::fs::read(file.path()).unwrap()).unwrap();
+        content["format"] = serde_json::Value::from(2);
+        std::fs::write(file.path(), sealed::to_bytes(&content).unwrap()).unwrap();
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("format 2, this program reads 3") && error.contains("damaged-1"), "{error}");
+        assert!(file.path().with_extension("damaged-1").exists());
+        assert_eq!(file.load().unwrap(), Profiles::default());
+    }
+
+    /// One-time faults of reading cost everything that had been learnt: the next write replaced the file.
+    #[test]
+    fn a_file_that_could_not_be_read_is_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = file(scratch.path());
+        file.keep_aside().unwrap();
+        file.save(&profiles()).unwrap();
+        file.keep_aside().unwrap();
+        file.save(&Profiles::default()).unwrap();
+        let aside = scratch.path().join("a.unread-1");
+        assert!(aside.exists());
+        std::fs::rename(aside, file.path()).unwrap();
+        assert_eq!(file.load().unwrap(), profiles());
+    }
+}

@@ -1,0 +1,192 @@
+//! Files of what was measured on a generator, as JSON that contains a hash of its own content, so that damage is seen before use.
+//!
+//! A damaged file, or one of another generator or format, is renamed and reported. It is never used and never overwritten.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use models::store::{Store, hex, write_atomically};
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Sealed {
+    /// SHA-256 of `content` in compact JSON, with its keys in the order of the file.
+    check: String,
+    content: serde_json::Value,
+}
+
+/// Why a stored measurement could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The content cannot be trusted. The file was renamed.
+    #[error("{path}: {problem}; set aside as {aside}")]
+    Damaged {
+        /// Path of the file before it was renamed.
+        path: String,
+        /// What is wrong.
+        problem: String,
+        /// Its new path.
+        aside: String,
+    },
+    /// The content cannot be trusted, and the file could not be renamed.
+    #[error("{path}: {problem}; it cannot be set aside: {error}")]
+    Unmoved {
+        /// Path of the file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// The operating system refused.
+    #[error("{path}: {error}")]
+    File {
+        /// Path of the file.
+        path: String,
+        /// The system's error.
+        error: std::io::Error,
+    },
+}
+
+/// A fault in a file's content.
+pub(super) struct Fault(pub String);
+
+impl<T: ToString> From<T> for Fault {
+    fn from(problem: T) -> Self {
+        Self(problem.to_string())
+    }
+}
+
+/// The content of a file, with what it belongs to.
+#[derive(Debug, Serialize, Deserialize)]
+struct Content<T> {
+    format: u64,
+    /// The generator's weights: the SHA-256 of its file, with an adapter that file's SHA-256 and the scale, too.
+    generator: String,
+    template: String,
+    #[serde(flatten)]
+    measured: T,
+}
+
+/// A file of what was measured on one generator with one version of the prompts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SealedFile {
+    pub path: PathBuf,
+    pub generator: String,
+    pub template: String,
+}
+
+impl SealedFile {
+    /// The file of a kind of measurement, beside the models.
+    pub fn new(store: &Store, generator: &str, template: &str, kind: &str) -> Self {
+        let path = store.root().join(".profiles").join(format!("{generator}.{template}.{kind}.json"));
+        Self { path, generator: generator.to_owned(), template: template.to_owned() }
+    }
+
+    /// Time of the last change and length: it differs after every write. `None` where there is no file.
+    pub fn stamp(&self) -> Option<(SystemTime, u64)> {
+        let metadata = std::fs::metadata(&self.path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+
+    /// How many files of this name were set aside because they could not be used, by whatever process.
+    pub fn set_aside_so_far(&self) -> usize {
+        let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let aside = |name: &str| {
+            let label = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
+            label.is_some_and(|label| label.starts_with("damaged-"))
+        };
+        let files = self.path.parent().and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
+        files.filter(|entry| aside(&entry.file_name().to_string_lossy())).count()
+    }
+
+    /// Reads what was measured; `None` where there is no file yet. `check` makes the result of the content. A
+    /// file that cannot be used is renamed.
+    pub fn load<T: DeserializeOwned, R>(
+        &self,
+        format: u64,
+        check: impl Fn(T) -> Result<R, Fault>,
+    ) -> Result<Option<R>, ProfileError> {
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.refused(error)),
+        };
+        let read = || -> Result<R, Fault> {
+            let content = content(&bytes)?;
+            match content.get("format").and_then(serde_json::Value::as_u64) {
+                Some(stated) if stated == format => {}
+                Some(stated) => return Err(format!("format {stated}, this program reads {format}").into()),
+                None => return Err("states no format".into()),
+            }
+            let content: Content<T> = serde_json::from_value(content)?;
+            if content.generator != self.generator || content.template != self.template {
+                let problem = format!("belongs to generator {} and template {}", content.generator, content.template);
+                return Err(problem.into());
+            }
+            check(content.measured)
+        };
+        read().map(Some).map_err(|fault| self.set_aside(fault))
+    }
+
+    /// Writes what was measured atomically: after a crash the file is either the old one or the new one.
+    pub fn save(&self, format: u64, measured: impl Serialize) -> Result<(), ProfileError> {
+        let (generator, template) = (self.generator.clone(), self.template.clone());
+        let content = Content { format, generator, template, measured };
+        let bytes = to_bytes(&content).map_err(|error| self.refused(error.into()))?;
+        write_atomically(&self.path, &bytes).map_err(|error| self.refused(error))
+    }
+
+    fn set_aside(&self, Fault(problem): Fault) -> ProfileError {
+        let path = self.path.display().to_string();
+        match self.rename("damaged") {
+            Ok(free) => ProfileError::Damaged { path, problem, aside: free.display().to_string() },
+            Err(error) => ProfileError::Unmoved { path, problem, error },
+        }
+    }
+
+    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    pub fn keep_aside(&self) -> Result<(), ProfileError> {
+        match self.rename("unread") {
+            Ok(aside) => {
+                tracing::warn!(path = %self.path.display(), aside = %aside.display(), "a file that could not be read is kept aside");
+                Ok(())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// Gives the file a free name.
+    fn rename(&self, label: &str) -> std::io::Result<PathBuf> {
+        let name = |number: u32| self.path.with_extension(format!("{label}-{number}"));
+        let free = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
+        std::fs::rename(&self.path, &free).map(|()| free)
+    }
+
+    fn refused(&self, error: std::io::Error) -> ProfileError {
+        ProfileError::File { path: self.path.display().to_string(), error }
+    }
+}
+
+/// The bytes of a file with this content.
+pub(super) fn to_bytes(content: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let content = serde_json::to_value(content)?;
+    serde_json::to_vec_pretty(&Sealed { check: seal(&content), content })
+}
+
+/// The content of a file's bytes, or why they cannot be trusted.
+pub(super) fn content(bytes: &[u8]) -> Result<serde_json::Value, String> {
+    let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if seal(&sealed.content) != sealed.check {
+        return Err("its content does not match the hash it states".to_owned());
+    }
+    Ok(sealed.content)
+}
+
+fn seal(content: &serde_json::Value) -> String {
+    hex(&Sha256::digest(content.to_string().as_bytes()))
+}
