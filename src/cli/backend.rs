@@ -24,6 +24,7 @@ pub(super) async fn open(
 }
 
 /// The same for results whose lines say what a question took: pairs that were judged for an earlier one count again.
+#[cfg(feature = "lab")]
 pub(super) async fn open_for_lines(
     server: Option<&String>,
     connection: &ConnectionArgs,

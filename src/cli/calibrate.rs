@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Failure, SettingsArgs, calibrate_ranking, calibrations, input, output, position_bias};
+use super::{Failure, SettingsArgs, calibrations, input, output, position_bias};
 use crate::app::profile_file::Origin;
 use crate::{app, telemetry};
 use engine::calibrate::Labelled;
@@ -122,7 +122,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return calibrations::remove(&args.remove, settings);
     }
     if args.ranking {
-        return Box::pin(calibrate_ranking::run(args, settings)).await;
+        #[cfg(feature = "lab")]
+        return Box::pin(super::study::calibrate_ranking::run(args, settings)).await;
+        #[cfg(not(feature = "lab"))]
+        return Err(Failure::Input("--ranking: this program was built without the feature `lab`".to_owned()));
     }
     let [data] = &args.data[..] else {
         return Err(Failure::Input("--data: given more than once; only --ranking takes several files".to_owned()));

@@ -1,21 +1,14 @@
 //! The command line, with one file per command.
 
-mod analyse;
 mod backend;
 mod calibrate;
-mod calibrate_ranking;
 mod calibrations;
 mod check_config;
 mod citations;
-mod compare;
 mod compress;
 mod connection;
-mod distil;
-mod evaluate;
 mod fit;
-mod following;
 mod health;
-mod lists;
 mod measure;
 mod metrics;
 mod models;
@@ -28,6 +21,8 @@ mod rerank_lists;
 mod serve;
 mod shell;
 mod signals;
+#[cfg(feature = "lab")]
+mod study;
 mod task;
 mod token;
 mod utility;
@@ -43,7 +38,6 @@ use crate::app;
 use crate::config::{self, Config, ConfigError};
 use files as input;
 use files::FileError;
-use lab::evaluation::EvaluationError;
 
 /// Rerank retrieved passages by how much they help a generator, and measure how much they help.
 #[derive(Debug, Parser)]
@@ -69,11 +63,9 @@ enum Command {
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
     Citations(citations::CitationsArgs),
-    Evaluate(evaluate::EvaluateArgs),
-    Compare(compare::CompareArgs),
-    Lists(lists::ListsArgs),
-    Analyse(analyse::AnalyseArgs),
-    Distil(distil::DistilArgs),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Study(study::StudyCommand),
     Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
@@ -184,16 +176,6 @@ impl From<FileError> for Failure {
     }
 }
 
-impl From<EvaluationError> for Failure {
-    fn from(error: EvaluationError) -> Self {
-        match error {
-            EvaluationError::Input(problem) => Self::Input(problem),
-            EvaluationError::Backend(error) => error.into(),
-            EvaluationError::Other(error) => Self::Other(error),
-        }
-    }
-}
-
 impl From<protocol::client::ClientError> for Failure {
     fn from(error: protocol::client::ClientError) -> Self {
         use protocol::client::ClientError;
@@ -274,11 +256,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Citations(args) => citations::run(args, &settings).await,
-        Command::Evaluate(args) => Box::pin(evaluate::run(args, &settings)).await,
-        Command::Compare(args) => Box::pin(compare::run(args, &settings)).await,
-        Command::Lists(args) => lists::run(&args),
-        Command::Analyse(args) => analyse::run(args, &settings).await,
-        Command::Distil(args) => distil::run(args, &settings).await,
+        #[cfg(feature = "lab")]
+        Command::Study(command) => study::run(command, &settings).await,
         Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,

@@ -13,10 +13,6 @@
 )]
 
 mod belief;
-mod citations;
 #[path = "../common/mod.rs"]
 mod common;
 mod methods;
-mod metrics;
-mod moi;
-mod sentences;

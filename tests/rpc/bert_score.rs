@@ -37,9 +37,10 @@ async fn scores(running: &common::Running, pairs: &[(String, String)]) -> Vec<Be
         .collect()
 }
 
-/// Compares with tests/golden/metrics/bert_score.py.
+/// Compares with crates/rag-metrics/tests/golden/metrics/bert_score.py.
 async fn compare(model: &str, key: &str, tolerance: f64) {
-    let golden: Value = serde_json::from_str(include_str!("../golden/metrics/bert_score.json")).unwrap();
+    let golden: Value =
+        serde_json::from_str(include_str!("../../crates/rag-metrics/tests/golden/metrics/bert_score.json")).unwrap();
     let cases: Vec<Case> = serde_json::from_value(golden[key].clone()).unwrap();
     let pairs: Vec<(String, String)> = cases.iter().map(|case| (case.answer.clone(), case.reference.clone())).collect();
     for batch in ["0", "1"] {

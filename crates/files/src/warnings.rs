@@ -21,6 +21,7 @@ impl Warnings {
         }
     }
 
+    /// Adds a warning about the file as a whole.
     pub fn of_file(&mut self, path: &Path, problem: &str) {
         self.add(|| format!("{}: {problem}", name(path)));
     }

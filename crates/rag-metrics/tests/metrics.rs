@@ -1,6 +1,18 @@
 //! Rank metrics, eRAG aggregation, correlations and the Recall paper's measures against independent programs:
 //! pytrec_eval-terrier 0.5.11, ir_measures 0.4.3 (with gdeval), ranx 0.3.21, erag 0.0.1, scipy 1.17.1. The values are those
 //! of tests/golden/metrics/reference.py. BLEU against sacrebleu 2.6.0, by tests/golden/metrics/bleu.py.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;

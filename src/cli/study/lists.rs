@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Failure, output};
+use crate::cli::{Failure, output};
 use engine::rerank::Passage;
 use lab::evaluation::data::{Data, Query, Sources};
 
@@ -21,7 +21,7 @@ use lab::evaluation::data::{Data, Query, Sources};
 #[command(after_help = "Examples:\n  rerankd lists scifact/ --run bm25.run > scifact.jsonl\n  \
                         rerankd lists --run bm25.run --queries queries.tsv --corpus corpus.jsonl.gz --qrels qrels.txt > lists.jsonl\n  \
                         rerankd compare --data scifact.jsonl")]
-pub(super) struct ListsArgs {
+pub(in crate::cli) struct ListsArgs {
     /// Folder in BEIR's layout, with queries.jsonl, corpus.jsonl and qrels/.
     #[arg(value_name = "FOLDER")]
     folder: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub(super) struct ListsArgs {
     #[arg(long, value_name = "QUERIES")]
     limit: Option<usize>,
     /// Least label of a document that counts as relevant in the whole collection.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
     /// Keep queries without judgements, without labels; otherwise they are left out where others have judgements.
     #[arg(long)]

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use super::connection::ConnectionArgs;
 use super::following::Following;
-use super::metrics::StatisticsArgs;
-use super::task::TaskArgs;
-use super::{Failure, SettingsArgs, backend, measure, output};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::metrics::StatisticsArgs;
+use crate::cli::task::TaskArgs;
+use crate::cli::{Failure, SettingsArgs, backend, measure, output};
 use crate::telemetry;
 use engine::evaluate::Annotator;
 use lab::evaluation::data::Sources;
@@ -37,7 +37,7 @@ const ANSWER_TOKENS: usize = 32;
                         rerankd evaluate questions.jsonl --method given --method moi --out moi\n  \
                         rerankd evaluate scifact/ --run bm25.run --run dense.run --out runs\n  \
                         rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out fever")]
-pub(super) struct EvaluateArgs {
+pub(in crate::cli) struct EvaluateArgs {
     /// Questions, one JSON object a line ("question", "passages", optionally "id" and "answers"); or a folder in BEIR's
     /// layout.
     #[arg(value_name = "QUESTIONS|FOLDER")]
@@ -58,10 +58,10 @@ pub(super) struct EvaluateArgs {
     #[arg(long, default_value = "test")]
     split: String,
     /// Documents read of each list.
-    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = super::count)]
+    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = crate::cli::count)]
     depth: usize,
     /// Evaluate only the first so many questions.
-    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
+    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
     limit: Option<usize>,
     /// Folder of the results.
     #[arg(long, value_name = "FOLDER")]
@@ -89,11 +89,11 @@ pub(super) struct EvaluateArgs {
     metric: Vec<String>,
     /// Least label of a relevant passage. Beside judgements (provenance) it is for these alone, which may have grades; the labels of
     /// the other annotators lie between 0 and 1, and keep 0.5.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
     /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. Numbers are
     /// then equal to those of one after the other to rounding only, and a sample or a near tie may fall otherwise.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once)]
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once)]
     concurrency: usize,
     /// Do not generate end-to-end answers.
     #[arg(long)]
@@ -101,16 +101,16 @@ pub(super) struct EvaluateArgs {
     #[command(flatten)]
     task: TaskArgs,
     /// Most tokens of an answer [default: 32, for dialogue 128, for long answers 300].
-    #[arg(long, value_name = "TOKENS", value_parser = super::count)]
+    #[arg(long, value_name = "TOKENS", value_parser = crate::cli::count)]
     max_tokens: Option<usize>,
     /// Samples of each prompt for the SePer annotators.
-    #[arg(short = 'n', long = "count", value_name = "SAMPLES", value_parser = super::count)]
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES", value_parser = crate::cli::count)]
     count: Option<usize>,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
     max_passage_tokens: Option<usize>,
     #[command(flatten)]
     measure: measure::OptionArgs,

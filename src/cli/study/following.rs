@@ -2,7 +2,7 @@
 
 use indicatif::ProgressBar;
 
-use super::output;
+use crate::cli::output;
 use lab::evaluation::Event;
 
 /// Shows the events of an evaluation, a comparison or an analysis.

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::calibrate::CalibrateArgs;
-use super::{Failure, SettingsArgs, calibrations, output};
 use crate::app::calibration_file::CalibrationFile;
+use crate::cli::calibrate::CalibrateArgs;
+use crate::cli::{Failure, SettingsArgs, calibrations, output};
 use crate::{app, telemetry};
 use engine::rerank::RerankRequest;
 use files::Empty;
@@ -14,7 +14,7 @@ use lab::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
 use prefix_scheduler::call::Call;
 use protocol::backend::Refusal;
 
-pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let threshold = args.relevance_threshold;

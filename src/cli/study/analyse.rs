@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::connection::ConnectionArgs;
 use super::following::Following;
-use super::task::TaskArgs;
-use super::{Failure, SettingsArgs, backend, output};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::task::TaskArgs;
+use crate::cli::{Failure, SettingsArgs, backend, output};
 use crate::telemetry;
 use files::Empty;
 use lab::analysis::{self, Analysis, Settings, page, report};
@@ -31,7 +31,7 @@ use rag_metrics::resample::Statistics;
                         rerankd analyse erag-correlation --data claims.jsonl --task fact-verification\n\n\
                         Each analysis is described in docs/papers.md."
 )]
-pub(super) struct AnalyseArgs {
+pub(in crate::cli) struct AnalyseArgs {
     /// The analysis.
     #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(analysis::all().map(Analysis::name)))]
     kind: String,
@@ -53,7 +53,7 @@ pub(super) struct AnalyseArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Take only so many questions of each file.
-    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
+    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
     questions: Option<usize>,
     /// Leave out so many questions at the beginning of each file.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
@@ -62,7 +62,7 @@ pub(super) struct AnalyseArgs {
     #[arg(long, value_name = "PASSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     passages: Option<u32>,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = super::count)]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
     passage_tokens: Option<usize>,
     #[command(flatten)]
     task: TaskArgs,
@@ -73,10 +73,10 @@ pub(super) struct AnalyseArgs {
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
     /// Numbers of first passages that utility-by-depth reads, separated by commas; by default every number.
-    #[arg(long, value_name = "PASSAGES", value_delimiter = ',', value_parser = super::count)]
+    #[arg(long, value_name = "PASSAGES", value_delimiter = ',', value_parser = crate::cli::count)]
     depths: Vec<usize>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
     /// Seed of designs, samples and resamples.
     #[arg(long, default_value_t = 0)]

@@ -1,5 +1,17 @@
 //! Boundaries of sentences against NLTK's Punkt, which ALCE's program uses, and against those that a reader would set. Values and program
 //! are in tests/golden/sentences.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
 
 use rag_metrics::sentences::sentences;
 use serde::Deserialize;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
-use super::{Failure, SettingsArgs, input, output};
+use crate::cli::{Failure, SettingsArgs, input, output};
 use crate::config::Config;
 use crate::{app, telemetry};
 use engine::preferences::Scored;
@@ -15,7 +15,7 @@ use lab::distil::{self, DistilError, Event, Settings};
 /// Make training data for a smaller generator that ranks as this one does (preference distillation).
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd distil export --data lists.jsonl.gz --out teacher.jsonl")]
-pub(super) struct DistilArgs {
+pub(in crate::cli) struct DistilArgs {
     #[command(subcommand)]
     action: Action,
 }
@@ -70,7 +70,7 @@ struct ExportArgs {
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
     /// Seed of the orders.
     #[arg(long, default_value_t = 0)]

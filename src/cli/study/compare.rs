@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::connection::ConnectionArgs;
 use super::following::Following;
-use super::opening::OpeningArgs;
-use super::{Failure, SettingsArgs, backend, output};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::opening::OpeningArgs;
+use crate::cli::{Failure, SettingsArgs, backend, output};
 use crate::telemetry;
 use engine::prompt::Frame;
 use files::Empty;
@@ -50,7 +50,7 @@ use rag_metrics::resample::Statistics;
                         rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
                         rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain\n  \
                         rerankd compare --data labelled.jsonl --set scorer.model=small.gguf --methods cascade --by-generator")]
-pub(super) struct CompareArgs {
+pub(in crate::cli) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
@@ -83,24 +83,24 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Rank only so many questions of each file.
-    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
+    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
     questions: Option<usize>,
     /// Leave out so many questions at the beginning of each file.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = super::count)]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
     passage_tokens: Option<usize>,
     /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
     /// refuse. Two rankings without a budget come first, to measure the speed.
-    #[arg(long, value_name = "MILLISECONDS", value_parser = super::above_zero)]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = crate::cli::above_zero)]
     latency_budget_ms: Option<f64>,
     /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. The
     /// seconds of a request then hold what it waits for the others, and scores are equal to rounding only.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
     concurrency: usize,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero)]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
     /// Seed of the designs and of the resamples.
     #[arg(long, default_value_t = 0)]
