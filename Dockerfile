@@ -22,7 +22,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
  && ONNXRUNTIME_STORE=/store scripts/image-root.sh target/release /image \
  && if [ -n "$MODELS" ]; then \
       # Which tensor type is fastest depends on the CPU that serves.
-      /image/usr/bin/rerankd models pull $MODELS --set models.store=/image/usr/share/rerankd/models --set generator.reencode=false \
+      /image/usr/bin/rerankd models pull $MODELS --set models.store=/image/usr/share/rerankd/models --set generator.reencode_megabytes=off \
       && chmod -R a+rX,go-w /image/usr/share/rerankd/models; \
     fi
 

@@ -59,7 +59,7 @@ pub fn end_at_once(code: u8) {
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model or adapter of the configured name, others could have written to the folder `warm.disk`, or no
+/// The store has no model or adapter of the configured name, others could have written to the folder `kv_cache.disk`, or no
 /// thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
@@ -67,7 +67,7 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         generator::find(section, settings, &config.store)?;
     }
     if let Some(disk) = &config.scheduler.warm.disk {
-        disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;
+        disk.check().map_err(|problem| anyhow::anyhow!("kv_cache.disk: {}: {problem}", disk.folder.display()))?;
     }
     let name = config.generator.model.clone();
     let generator = generator::start(&config.generator, (engine::models::Role::Generator, name), config);
@@ -132,8 +132,8 @@ async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
 }
 
 /// Measures which tensor type of a generator runs fastest on this machine, for `rerankd models pull`. A server never
-/// measures; it uses the stored choice. `report` is called before every long step. `None` where `generator.reencode` is
-/// false.
+/// measures; it uses the stored choice. `report` is called before every long step. `None` if
+/// `generator.reencode_megabytes` is off.
 ///
 /// # Errors
 /// The model is not in the store or cannot be loaded, or the store is not writable.

@@ -77,7 +77,8 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
     let folder = folder();
     let states = folder.path().join("states");
     // Without a bound of the wait, which a machine that is busy with other work exceeds.
-    let config = format!("{}[warm]\ndisk = {states:?}\n[limits]\nqueue_seconds = 0\n", own_store(folder.path()));
+    let config =
+        format!("{}[kv_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n", own_store(folder.path()));
     let mut serving = Serving::start_in(&folder, &config, &[], "").await;
     let expected = answer(&serving, v1::Method::QueryGeneration).await;
     for round in 0..2 {
@@ -134,7 +135,7 @@ async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start
     std::fs::copy(&located.path, &model).unwrap();
     // Nothing is kept of passages, so every request reads the weights.
     let text = format!(
-        "{}[generator]\nmodel = {model:?}\n[warm]\nmemory_bytes = 0\n[position_bias]\nlearn = false\n",
+        "{}[generator]\nmodel = {model:?}\n[kv_cache]\nmemory_bytes = \"off\"\n[position_bias]\nlearn = false\n",
         own_store(folder.path())
     );
     let serving = Serving::start_in(&folder, &text, &[], "").await;
@@ -192,9 +193,7 @@ async fn ten_thousand_idle_connections_cost_memory_and_nothing_else() {
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let number = 10_000.min(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap()).saturating_sub(500));
     assert!(number > 300, "{most:?} descriptors are too few for this test");
-    // These clients answer no pings.
-    let config = "[connections]\nkeepalive_seconds = 3600\n";
-    let serving = Serving::start_in(&folder(), config, &[], "ulimit -Sn 1024;").await;
+    let serving = Serving::start_in(&folder(), "", &[], "ulimit -Sn 1024;").await;
     answer(&serving, v1::Method::QueryGeneration).await;
     let (before, memory) = (descriptors(&serving), resident(&serving));
     let open = idle(&serving, number).await;
@@ -231,7 +230,8 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
     let folder = folder();
     let states = folder.path().join("states");
     // Without a bound of the wait, which a machine that is busy with other work exceeds.
-    let config = format!("{}[warm]\ndisk = {states:?}\n[limits]\nqueue_seconds = 0\n", own_store(folder.path()));
+    let config =
+        format!("{}[kv_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n", own_store(folder.path()));
     let serving = Serving::start_in(&folder, &config, &[], FULL_DISK).await;
     let passages = short(v1::Method::Moi).passages;
     let mut warmed = serving.client().await.warm_passages(v1::WarmPassagesRequest { passages }).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
 async fn a_server_that_ends_in_the_middle_of_a_step_ends_with_its_code() {
     let _alone = alone().await;
     let config = |_: &Path| {
-        "[generator]\nthreads = 2\nbatch = 8192\ncontext_cells = 8192\n[server]\ndrain_seconds = 1\n".to_owned()
+        "[generator]\nthreads = 2\nbatch = 8192\ncontext_tokens = 8192\n[server]\ndrain_seconds = 1\n".to_owned()
     };
     let mut serving = Serving::start(config, &[]).await;
     let mut client = serving.client().await;

@@ -126,7 +126,7 @@ impl Bench<'_> {
     async fn start(&self, store: u64, settings: &[String], environment: &[(&str, &str)]) -> anyhow::Result<Server> {
         let layers = format!("generator.gpu_layers={}", self.arguments.layers);
         // The same weights everywhere, in the types of the file.
-        let own = [layers, "generator.reencode=false".to_owned()];
+        let own = [layers, "generator.reencode_megabytes=off".to_owned()];
         let settings: Vec<String> = own.into_iter().chain(settings.iter().cloned()).collect();
         let server = Server::with_environment(self.arguments.model.as_deref(), store, &settings, environment).await?;
         // The first request of a server makes its opening, and compiles what the accelerator needs.
@@ -153,7 +153,7 @@ impl Bench<'_> {
     async fn agreement(&self, server: &Server) -> anyhow::Result<()> {
         // The reference must not find an accelerator at all.
         let hidden = [("CUDA_VISIBLE_DEVICES", ""), ("GGML_VK_VISIBLE_DEVICES", "")];
-        let settings = ["generator.gpu_layers=0".to_owned(), "generator.reencode=false".to_owned()];
+        let settings = ["generator.gpu_layers=0".to_owned(), "generator.reencode_megabytes=off".to_owned()];
         let on_cpu = Server::with_environment(self.arguments.model.as_deref(), 0, &settings, &hidden).await?;
         for (method, name) in [(Method::QueryGeneration, "query generation"), (Method::BayesSaliencySum, "joint")] {
             let (query, list) = (self.texts.query(90, QUERY), self.list(90, 10));
@@ -257,7 +257,7 @@ impl Bench<'_> {
         let mut reference = None;
         for batch in &self.arguments.batches {
             let settings =
-                [format!("generator.batch={batch}"), format!("generator.context_cells={}", cells.max(8_192))];
+                [format!("generator.batch={batch}"), format!("generator.context_tokens={}", cells.max(8_192))];
             let server = self.start(0, &settings, &[]).await?;
             let seconds = self.seconds(&server, Method::QueryGeneration, 6_000, number).await?;
             let inside = server.info().await?.worker.unwrap_or_default().tokens_per_second;

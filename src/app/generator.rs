@@ -83,11 +83,6 @@ pub fn locate_adapter(
 ) -> Result<Option<(Located, AdapterInfo)>, KeyError> {
     let Some(adapter) = &settings.adapter else { return Ok(None) };
     let located = store.locate(&adapter.file, catalog::Role::Adapter).map_err(KeyError::of(section, "adapter"))?;
-    if let Some(expected) = adapter.sha256.as_ref().filter(|expected| **expected != located.sha256) {
-        let (path, expected, actual) = (located.path.display().to_string(), expected.clone(), located.sha256);
-        let error = StoreError::WrongHash { path, expected, actual };
-        return Err(KeyError::of(section, "adapter_sha256")(error));
-    }
     let info = AdapterInfo { name: located.name.clone(), sha256: located.sha256.clone(), scale: adapter.scale };
     Ok(Some((located, info)))
 }
@@ -217,19 +212,20 @@ fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Pat
     let (path, section) = (path.display().to_string(), section.name());
     match vocabulary.chat_frame(frame) {
         Ok(None) if frame == Frame::Jinja => {
-            let problem = format!("the file has no chat template to evaluate: set {section}.jinja=false");
+            let problem = format!("the file has no chat template to evaluate: set {section}.chat_template=auto");
             Err(ModelError::Unusable { path, problem })
         }
         Ok(found) => Ok(found.is_some()),
         Err(problem) if frame == Frame::Jinja => {
             let problem = format!(
-                "the chat template cannot be evaluated: {problem}. {section}.jinja=false leaves it to llama.cpp"
+                "the chat template cannot be evaluated: {problem}. {section}.chat_template=auto leaves it to llama.cpp"
             );
             Err(ModelError::Unusable { path, problem })
         }
         Err(problem) => {
             let evaluates = matches!(vocabulary.chat_frame(Frame::Jinja), Ok(Some(_)));
-            let advice = if evaluates { format!("; {section}.jinja=true evaluates it") } else { String::new() };
+            let advice =
+                if evaluates { format!("; {section}.chat_template=jinja evaluates it") } else { String::new() };
             let problem = format!("{problem}: prompts are plain text{advice}");
             tracing::warn!(path, "the chat template is not used, {problem}");
             Ok(false)
@@ -311,9 +307,11 @@ mod tests {
         };
         assert_eq!(Frame::ALL.map(|frame| has("byte_level", frame)), [Ok(false), Ok(true), Ok(false)]);
         let refused = has("sentence_piece", Frame::Jinja).unwrap_err().to_string();
-        for part in
-            ["sentence_piece.gguf: the chat template cannot be evaluated", "only with documents", "scorer.jinja=false"]
-        {
+        for part in [
+            "sentence_piece.gguf: the chat template cannot be evaluated",
+            "only with documents",
+            "scorer.chat_template=auto",
+        ] {
             assert!(refused.contains(part), "{refused}");
         }
         assert_eq!(has("sentence_piece", Frame::Chat), Ok(false), "llama.cpp does not know it: prompts are plain");

@@ -65,8 +65,8 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         };
         let kind = match role {
             Role::Embedding => PassageNetwork::Embedding {
-                query_prefix: model.query_prefix.clone(),
-                passage_prefix: model.passage_prefix.clone(),
+                query_prefix: model.query_prefix.clone().unwrap_or_default(),
+                passage_prefix: model.passage_prefix.clone().unwrap_or_default(),
                 pooling: model.pooling,
                 cache_entries,
             },

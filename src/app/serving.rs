@@ -329,8 +329,7 @@ async fn load_embedding(engine: &Engine) {
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("not loaded after {} s", LONGEST_PAUSE.as_secs()),
     };
-    let advice =
-        "`rerankd models pull` fetches the model of the configuration; with an empty embedding.model none is asked";
+    let advice = "`rerankd models pull` fetches the model of the configuration; embedding.model=off turns it off";
     tracing::warn!(model = %embedding.model().name, problem, advice, "the default method ranks without the embedding model");
 }
 

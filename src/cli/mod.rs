@@ -265,7 +265,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Warm(args) => warm::run(args, &settings).await,
         Command::Health(args) => health::run(args, &settings).await,
         Command::Token(args) => token::run(&args),
-        Command::CheckConfig(_) => check_config::run(&settings),
+        Command::CheckConfig(args) => check_config::run(&args, &settings),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
     }

@@ -27,7 +27,7 @@ enum Action {
     List,
     /// Fetch models and prepare them for this machine. Models that are already in the store are not fetched again.
     ///
-    /// Files are verified before they appear in the store. Unless generator.reencode is false, the tensor types of each generator
+    /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types of each generator
     /// are then measured: the file is re-encoded to BF16 and F16, on an accelerator to BF16 alone, and the fastest file is kept. This
     /// takes seconds to minutes, once for each file and CPU or accelerator. A running server uses the choice from its next start.
     #[command(
@@ -243,7 +243,7 @@ fn configured(config: &Config, says: bool) -> Vec<&Entry> {
     let library = !networks.is_empty() && config.entailment.library.is_none();
     if says && library && config.store.catalog().find(ONNX_RUNTIME).is_none() {
         say(
-            "the catalogue has no ONNX Runtime for this machine: entailment.library must name its library, or the default method ranks \
+            "the catalogue has no ONNX Runtime for this machine: the variable ORT_DYLIB_PATH must name its library, or the default method ranks \
              without the embedding model, and nothing is judged",
         );
     }

@@ -52,7 +52,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     flags.extend(args.model.map(|model| ("generator.model".to_owned(), model)));
     flags.extend(args.scorer.map(|model| ("scorer.model".to_owned(), model)));
     if args.no_reencode {
-        flags.push(("generator.reencode".to_owned(), "false".to_owned()));
+        flags.push(("generator.reencode_megabytes".to_owned(), "off".to_owned()));
     }
     let config = settings.load(flags.clone()).map_err(with_files)?;
     config.check_serving()?;

@@ -3,22 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::keys::Keys;
 use super::rerankers::Rerankers;
-use super::{AccessFiles, Config, ConfigError};
+use super::{ADDRESS, AccessFiles, Config, ConfigError};
 use engine::methods::{self, MethodRef};
 use engine::models::Role;
-
-/// The section before validation.
-#[derive(Debug, Deserialize)]
-pub(super) struct RawHttp {
-    listen: String,
-    method: String,
-    model_aliases: String,
-    timeout_ms: u64,
-    latency_budget_ms: u64,
-}
 
 /// Settings of HTTP/JSON and of tei.v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,51 +25,47 @@ pub struct Http {
     pub latency_budget_ms: Option<u32>,
 }
 
-impl RawHttp {
-    /// Validates the section. Appends a fault for each wrong value.
-    pub(super) fn check(self, faults: &mut Vec<String>) -> Http {
-        let given = |text: String| Some(text).filter(|text| !text.is_empty());
-        let listen = given(self.listen).and_then(|text| match text.parse::<SocketAddr>() {
-            Ok(address) => Some(address),
-            Err(_) => {
-                faults.push(format!("http.listen: must be an address and port, is {text:?}"));
-                None
-            }
-        });
-        let method = given(self.method).and_then(|name| find("http.method", &name, faults));
-        let named = self.model_aliases.split(',').map(str::trim).filter(|alias| !alias.is_empty());
-        let aliases = named.map(|alias| match alias.split_once('=') {
-            None => (alias.to_owned(), None),
-            Some((name, chosen)) => {
-                (name.trim().to_owned(), find(&format!("http.model_aliases: {name}"), chosen.trim(), faults))
-            }
-        });
-        let aliases: Vec<(String, Option<MethodRef>)> = aliases.collect();
-        if aliases.iter().any(|(name, _)| name.is_empty()) {
-            faults.push("http.model_aliases: a name is empty".to_owned());
-        }
-        for (name, _) in &aliases {
-            if aliases.iter().filter(|(other, _)| other == name).count() > 1 {
-                faults.push(format!("http.model_aliases: {name:?} is given twice"));
-                break;
-            }
-        }
-        let mut milliseconds = |key: &str, value: u64| {
-            u32::try_from(value).unwrap_or_else(|_| {
-                faults.push(format!("http.{key}: must be at most {}, is {value}", u32::MAX));
-                0
-            })
-        };
-        let timeout = milliseconds("timeout_ms", self.timeout_ms);
-        let budget = milliseconds("latency_budget_ms", self.latency_budget_ms);
-        Http {
-            listen,
-            method,
-            aliases,
-            timeout: (timeout > 0).then(|| Duration::from_millis(timeout.into())),
-            latency_budget_ms: Some(budget).filter(|budget| *budget > 0),
-        }
+/// Reads the section.
+pub(super) fn read(keys: &mut Keys) -> Http {
+    let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
+    let methods = format!("one of {}", names.join(", "));
+    Http {
+        listen: keys.parsed_or("http.listen", "off", ADDRESS, |text| text.parse().ok()),
+        method: keys.parsed_or("http.method", "default", &methods, methods::find),
+        aliases: aliases(&methods, keys),
+        timeout: keys
+            .number_or("http.timeout_ms", "unlimited", 1..=u32::MAX)
+            .map(|ms| Duration::from_millis(ms.into())),
+        latency_budget_ms: keys.number_or("http.latency_budget_ms", "unlimited", 1..=u32::MAX),
     }
+}
+
+/// The names of `http.model_aliases`, each with the method that it stands for.
+fn aliases(methods: &str, keys: &mut Keys) -> Vec<(String, Option<MethodRef>)> {
+    const KEY: &str = "http.model_aliases";
+    let mut aliases: Vec<(String, Option<MethodRef>)> = Vec::new();
+    for alias in keys
+        .text_or(KEY, "off")
+        .iter()
+        .flat_map(|text| text.split(','))
+        .map(str::trim)
+        .filter(|alias| !alias.is_empty())
+    {
+        let (name, method) = alias.split_once('=').map_or((alias, None), |(name, method)| (name, Some(method)));
+        let (name, method) = (name.trim(), method.map(str::trim));
+        let found = method.and_then(methods::find);
+        if let Some(method) = method.filter(|_| found.is_none()) {
+            keys.fault(KEY, format!("{name}: must be {methods}, is {method:?}"));
+        }
+        if name.is_empty() {
+            keys.fault(KEY, "a name is empty");
+        }
+        if aliases.iter().any(|(other, _)| other == name) {
+            keys.fault(KEY, format!("{name:?} is given twice"));
+        }
+        aliases.push((name.to_owned(), found));
+    }
+    aliases
 }
 
 impl Config {
@@ -110,7 +95,7 @@ impl Http {
             let judge = method.asks_judge().then_some("entailment");
             for section in method.beside().map(Role::name).into_iter().chain(judge) {
                 if !is_configured(section) {
-                    faults.push(format!("{key}: {} needs {section}.model, which is empty", method.name()));
+                    faults.push(format!("{key}: {} needs {section}.model, which is \"off\"", method.name()));
                 }
             }
         }
@@ -118,63 +103,38 @@ impl Http {
     }
 }
 
-/// The method of this name, and a fault where there is none.
-fn find(of: &str, name: &str, faults: &mut Vec<String>) -> Option<MethodRef> {
-    let found = methods::find(name);
-    if found.is_none() {
-        let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
-        faults.push(format!("{of}: must be one of {}, is {name:?}", names.join(", ")));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(listen: &str, method: &str, aliases: &str) -> (Http, Vec<String>) {
-        let mut faults = Vec::new();
-        let (listen, method, model_aliases) = (listen.into(), method.into(), aliases.into());
-        let raw = RawHttp { listen, method, model_aliases, timeout_ms: 0, latency_budget_ms: 250 };
-        (raw.check(&mut faults), faults)
+    fn check(flags: &[(&str, &str)]) -> (Http, Vec<String>) {
+        let flags: Vec<_> = flags.iter().map(|(key, value)| (format!("http.{key}"), (*value).to_owned())).collect();
+        let mut keys = Keys::merge(None, &[], &flags).unwrap();
+        (read(&mut keys), keys.faults)
     }
 
     #[test]
-    fn empty_values_are_absent() {
-        let (http, faults) = check("", "", "");
+    fn words_stand_for_absent_values() {
+        let (http, faults) = check(&[("model_aliases", "off")]);
         assert!(faults.is_empty() && http.listen.is_none() && http.method.is_none() && http.aliases.is_empty());
-        assert_eq!((http.timeout, http.latency_budget_ms), (None, Some(250)));
-        let (http, faults) = check("127.0.0.1:0", "moi", "rerank-v3.5, fast = embedding ,,");
+        assert_eq!((http.timeout, http.latency_budget_ms), (None, None));
+        let aliases = ("model_aliases", "rerank-v3.5, fast = embedding");
+        let (http, faults) =
+            check(&[("listen", "127.0.0.1:0"), ("method", "moi"), ("latency_budget_ms", "250"), aliases]);
         assert!(faults.is_empty() && http.listen.is_some(), "{faults:?}");
         let aliases = [("rerank-v3.5".to_owned(), None), ("fast".to_owned(), methods::find("embedding"))];
         assert_eq!((http.method.unwrap().name(), http.aliases.as_slice()), ("moi", &aliases[..]));
-    }
-
-    /// The parser of the section ended at them, without the key's name and before every other fault.
-    #[test]
-    fn milliseconds_beyond_their_range_are_named() {
-        let faults = super::super::Config::from_parts(
-            None,
-            &[],
-            &[
-                ("http.timeout_ms".to_owned(), "4294967296".to_owned()),
-                ("http.latency_budget_ms".to_owned(), "5000000000".to_owned()),
-                ("limits.passages".to_owned(), "0".to_owned()),
-            ],
-        )
-        .unwrap_err()
-        .faults;
-        let named = |key: &str| faults.iter().any(|fault| fault.starts_with(key));
-        assert!(named("http.timeout_ms: must be at most 4294967295, is 4294967296"), "{faults:?}");
-        assert!(named("http.latency_budget_ms: ") && named("limits.passages: "), "{faults:?}");
+        assert_eq!(http.latency_budget_ms, Some(250));
     }
 
     #[test]
     fn every_fault_is_listed() {
-        let (_, faults) = check("here", "guess", "x=cascade,y=best,x");
-        assert!(faults[0].starts_with("http.listen: must be an address and port, is \"here\""), "{faults:?}");
-        assert!(faults[1].starts_with("http.method: must be one of cascade, moi, "), "{faults:?}");
+        let aliases = ("model_aliases", "x=cascade,y=best,x");
+        let (_, faults) = check(&[("listen", "here"), ("method", "guess"), ("timeout_ms", "4294967296"), aliases]);
+        assert_eq!(faults[0], "http.listen: must be \"off\" or an address and port, is \"here\"");
+        assert!(faults[1].starts_with("http.method: must be \"default\" or one of cascade, moi, "), "{faults:?}");
         assert!(faults[2].starts_with("http.model_aliases: y: must be one of ") && faults[2].ends_with("is \"best\""));
         assert_eq!(faults[3], "http.model_aliases: \"x\" is given twice");
+        assert_eq!(faults[4], "http.timeout_ms: must be \"unlimited\" or between 1 and 4294967295, is 4294967296");
     }
 }

@@ -4,11 +4,10 @@
 mod changes;
 pub mod generator;
 mod http;
+mod keys;
 mod observe;
-mod raw;
 pub mod rerankers;
 mod security;
-mod warm;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,17 +17,32 @@ use serde_json::Value;
 
 use engine;
 use engine::models::Role;
-use models::store::Store;
-use models::{catalog, fetch};
+use server::observe::traces::TraceOptions;
 use prefix_scheduler::scheduler::entailment::EntailmentOptions;
 use prefix_scheduler::scheduler::generator::SchedulerOptions;
-use server::observe::traces::TraceOptions;
+use models::store::Store;
+use models::{catalog, fetch};
 use server::transport::AccessFiles;
+use prefix_scheduler::warm::{self, DiskOptions};
 
 pub use generator::Generator;
 pub use http::Http;
-pub use raw::DEFAULTS;
+pub use keys::DEFAULTS;
 pub use security::{Security, client_token};
+
+use keys::Keys;
+
+/// Addresses, as errors call them.
+const ADDRESS: &str = "an address and port";
+
+/// Longest duration that is taken, a year: longer ones overflow a clock.
+const MOST_SECONDS: u64 = 365 * 86_400;
+
+/// Maximum number of passage orders in a design, and of contexts in a request.
+const ORDERS: usize = 1024;
+
+/// Maximum number of cached verdicts of the entailment model, about 150 bytes each.
+const VERDICTS: usize = 65_536;
 
 /// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,25 +59,13 @@ impl ConfigError {
     fn one(fault: String) -> Self {
         Self { faults: vec![fault], files: AccessFiles::default() }
     }
-
-    /// The same with the faults that were found earlier. A key that was at fault then had its default value since, so what was
-    /// found of it later means nothing.
-    fn after(mut self, mut earlier: Vec<String>) -> Self {
-        self.faults.retain(|fault| !earlier.iter().any(|other| key(other) == key(fault)));
-        earlier.append(&mut self.faults);
-        Self { faults: earlier, ..self }
-    }
-}
-
-/// The key or file of a fault.
-fn key(fault: &str) -> &str {
-    fault.split(": ").next().unwrap_or_default()
 }
 
 /// Format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Human-readable lines.
+    #[default]
     Text,
     /// One JSON object per line.
     Json,
@@ -89,14 +91,28 @@ pub struct Server {
 pub struct Entailment {
     /// Catalogue name, or path of an ONNX file; `None` disables entailment.
     pub model: Option<String>,
-    /// Path of ONNX Runtime's shared library; `None` for the library in the store.
+    /// Path of ONNX Runtime's shared library (`ORT_DYLIB_PATH`); `None` for the library in the store.
     pub library: Option<PathBuf>,
     /// Threads per step; at least 1.
     pub threads: usize,
-    /// Pairs per step; 0 lets the runtime choose by the network's quantisation.
+    /// Pairs per step; 0 lets the runtime choose. Only tests and benchmarks set it.
     pub batch: usize,
     /// Settings of the worker, including its verdict cache.
     pub worker: EntailmentOptions,
+}
+
+/// Position-bias profiles that may arrange contexts. Each of these includes the previous one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Profiles {
+    Calibrated,
+    #[default]
+    BuiltIn,
+    Learnt,
+}
+
+impl Profiles {
+    const ALL: [(&str, Self); 3] =
+        [("calibrated", Self::Calibrated), ("built-in", Self::BuiltIn), ("learnt", Self::Learnt)];
 }
 
 /// The validated configuration.
@@ -161,7 +177,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with all faults.
     pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
-        let environment = raw::environment(std::env::vars_os())?;
+        let environment = keys::environment(std::env::vars_os())?;
         Self::from_parts(file, &environment, flags)
     }
 
@@ -174,20 +190,8 @@ impl Config {
         environment: &[(String, String)],
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let default: Value = toml::from_str(DEFAULTS).map_err(|error| ConfigError::one(error.to_string()))?;
-        let mut value = raw::merge(file, environment, flags)?;
-        let mut faults = Vec::new();
-        raw::conform(&mut value, &default, "", &mut faults);
-        let raw: raw::Raw = match serde_json::from_value(value.clone()) {
-            Ok(raw) => raw,
-            Err(error) => return Err(ConfigError::one(error.to_string()).after(faults)),
-        };
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        match validate(raw, value, &variable, &faults) {
-            Ok(config) if faults.is_empty() => Ok(config),
-            Ok(config) => Err(ConfigError { faults, files: config.security.files }),
-            Err(error) => Err(error.after(faults)),
-        }
+        validate(Keys::merge(file, environment, flags)?, &variable)
     }
 
     /// The generator and the scorer, where there is one, each with its section.
@@ -196,194 +200,122 @@ impl Config {
         std::iter::once((Role::Generator, &self.generator)).chain(scorer)
     }
 
-    /// The merged values as TOML. Access tokens and what stands before the host of an address are masked.
+    /// The merged values as TOML.
     #[must_use]
     pub fn effective(&self) -> String {
-        let mut shown = self.effective.clone();
-        if let Some(token) = shown.pointer_mut("/models/hub_token")
-            && token.as_str().is_some_and(|token| !token.is_empty())
-        {
-            *token = Value::from("***");
-        }
-        if let Some(endpoint) = shown.pointer_mut("/models/hub_endpoint")
-            && let Some((scheme, rest)) = endpoint.as_str().and_then(|url| url.split_once("://"))
-            && let Some((_, host)) = rest.split('/').next().and_then(|authority| authority.rsplit_once('@'))
-        {
-            let path = rest.find('/').map_or("", |at| &rest[at..]);
-            *endpoint = Value::from(format!("{scheme}://***@{host}{path}"));
-        }
-        toml::to_string(&shown).unwrap_or_default()
+        toml::to_string(&self.effective).unwrap_or_default()
     }
 }
 
-/// Checks the values. Those of the keys in `replaced` are defaults.
-fn validate(
-    raw: raw::Raw,
-    effective: Value,
-    variable: &dyn Fn(&str) -> Option<String>,
-    replaced: &[String],
-) -> Result<Config, ConfigError> {
-    let mut faults = Vec::new();
-    bounded(&raw, &mut faults);
-    if raw.generator.section.model.is_empty() {
-        faults.push("generator.model: must not be empty".to_owned());
+/// Reads all keys. Keys that were at fault before have their default values here.
+fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    let listen = keys.read("server.listen", ADDRESS, |value| value.as_str()?.parse().ok().map(Some));
+    let server = Server {
+        listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+        message_bytes: keys.number("server.message_bytes", 1024..=1 << 31),
+        drain: Duration::from_secs(keys.number("server.drain_seconds", 0..=MOST_SECONDS)),
+        lame_duck: Duration::from_secs(keys.number("server.lame_duck_seconds", 0..=MOST_SECONDS)),
+        reflection: keys.flag("server.reflection"),
+    };
+    let http = http::read(&mut keys);
+    let security = security::read(&mut keys);
+    security.refuse_exposed([("server.listen", Some(server.listen)), ("http.listen", http.listen)], &mut keys);
+    let log_filter = keys.text("log.filter");
+    if let Err(error) = log_filter.parse::<tracing_subscriber::EnvFilter>() {
+        keys.fault("log.filter", error);
     }
-    let listen = raw.server.listen.parse::<SocketAddr>();
-    if listen.is_err() {
-        faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
+    let generator = Generator::read(&mut keys);
+    let scorer = Generator::read_scorer(&generator, &mut keys);
+    let longest_wait = keys.number_or("limits.queue_seconds", "unlimited", 1..=MOST_SECONDS).map(Duration::from_secs);
+    let scheduler = SchedulerOptions {
+        warm: kv_cache(&mut keys),
+        template: engine::prompt::TEMPLATE_VERSION.to_owned(),
+        reproducible: keys.flag("generator.reproducible"),
+        name: "generator",
+        longest_wait,
+    };
+    if scheduler.reproducible && scheduler.warm.disk.is_some() {
+        keys.fault("kv_cache.disk", "must be \"off\" if generator.reproducible is true, which keeps no KV cache");
     }
-    let http = raw.http.check(&mut faults);
-    let security = security::validate(&raw.tls, &raw.auth, &raw.connections, &mut faults);
-    let addresses = [("server.listen", listen.as_ref().ok().copied()), ("http.listen", http.listen)];
-    // Where it is not known what protects an address, nothing is said of it.
-    let insecure = raw.server.allow_insecure || replaced.iter().any(|fault| security::protects(key(fault)));
-    faults.extend(addresses.iter().filter_map(|(key, at)| security::exposed(key, (*at)?, &security, insecure)));
-    let log_format = log_format(&raw.log.format, &mut faults);
-    if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
-        faults.push(format!("log.filter: {error}"));
-    }
-    let metrics = raw.metrics.validate(&mut faults);
-    let traces = raw.traces.validate(&mut faults);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let reencode = raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000));
-    let generator = raw.generator.section.validate("generator", cores, reencode, &mut faults);
-    let threads = generator.threads;
-    let scorer = scorer(raw.scorer, &generator, reencode, &mut faults);
-    let rerankers = raw.rerankers.validate(threads, &mut faults);
-    let warm = raw.warm.options(&mut faults);
-    if raw.generator.reproducible && warm.disk.is_some() {
-        faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
-    }
-    let longest_wait = (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds));
-    let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let catalog = optional_path(&raw.models.catalog);
+    let profiles = keys.choice("position_bias.profiles", &Profiles::ALL);
+    let catalog = keys.text_or("models.catalog", "off").map(PathBuf::from);
     let catalogue = catalog::Catalog::load(catalog.as_deref());
     if let Err(error) = &catalogue {
-        faults.push(format!("models.catalog: {error}"));
+        keys.fault("models.catalog", error);
     }
-    let root = optional_path(&raw.models.store).or_else(user_store);
+    let root = keys.text_or("models.store", "auto").map(PathBuf::from).or_else(user_store);
     if root.is_none() {
-        faults.push("models.store: must be set, because this user has no cache folder".to_owned());
+        keys.fault("models.store", "must be set, because this user has no cache folder");
     }
-    let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
+    // Compose files set a missing variable to nothing, and a token that was read from a file ends with its line.
+    let given = |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    let hub = fetch::Hub { endpoint: given("HF_ENDPOINT"), token: given("HF_TOKEN") };
+    let entailment = Entailment {
+        model: keys.text_or("entailment.model", "off"),
+        library: given("ORT_DYLIB_PATH").map(PathBuf::from),
+        threads: generator.threads,
+        batch: 0,
+        worker: EntailmentOptions { cache_entries: VERDICTS },
+    };
+    let limits = limits(longest_wait, &mut keys);
+    let queue_length = keys.number("limits.queue_length", 1..=1_000_000);
+    let rerankers = rerankers::read(generator.threads, &mut keys);
+    let learn_position_bias = keys.flag("position_bias.learn");
+    let log_format = keys.choice("log.format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]);
+    let (metrics, traces) = observe::read(&mut keys);
+    let faults = std::mem::take(&mut keys.faults);
+    let (Ok(catalogue), Some(root), true) = (catalogue, root, faults.is_empty()) else {
         return Err(ConfigError { faults, files: security.files });
     };
-    // A variable that is set to nothing, as compose files do with one that is missing, is not set; files end with a line's end.
-    let given = |name: &str| variable(name).map(|text| text.trim().to_owned());
-    let text =
-        |text: &str, name: &str| Some(text.to_owned()).into_iter().chain(given(name)).find(|text| !text.is_empty());
-    let hub = fetch::Hub {
-        endpoint: text(&raw.models.hub_endpoint, "HF_ENDPOINT"),
-        token: text(&raw.models.hub_token, "HF_TOKEN"),
-    };
-    let library = text(&raw.entailment.library, "ORT_DYLIB_PATH").map(PathBuf::from);
-    let entailment = entailment(raw.entailment, library, threads);
     Ok(Config {
-        server: Server {
-            listen,
-            message_bytes: raw.server.message_bytes,
-            drain: Duration::from_secs(raw.server.drain_seconds),
-            lame_duck: Duration::from_secs(raw.server.lame_duck_seconds),
-            reflection: raw.server.reflection,
-        },
+        server,
         security,
         service_manager: security::service_manager(variable),
         http,
-        limits: engine::Limits {
-            passages: raw.limits.passages,
-            query_bytes: raw.limits.query_bytes,
-            passage_bytes: raw.limits.passage_bytes,
-            orders: raw.limits.orders,
-            tokens: raw.limits.tokens_per_request,
-            pairs: raw.limits.pairs_per_request,
-            truncate: raw.limits.truncate,
-            permit_wait: longest_wait,
-        },
-        queue_length: raw.limits.queue_length,
-        scheduler: SchedulerOptions {
-            warm,
-            template: engine::prompt::TEMPLATE_VERSION.to_owned(),
-            reproducible: raw.generator.reproducible,
-            name: "generator",
-            longest_wait,
-        },
+        limits,
+        queue_length,
+        scheduler,
         generator,
         scorer,
         entailment,
         rerankers,
-        learn_position_bias: raw.position_bias.learn,
-        use_learnt_position_bias: raw.position_bias.use_learnt,
-        use_built_in_position_bias: raw.position_bias.use_built_in,
+        learn_position_bias,
+        use_learnt_position_bias: profiles == Profiles::Learnt,
+        use_built_in_position_bias: profiles != Profiles::Calibrated,
         store: Store::new(root, catalogue, hub),
         catalog,
-        log_filter: raw.log.filter,
+        log_filter,
         log_format,
         metrics,
         traces,
-        effective,
+        effective: keys.into_values(),
     })
 }
 
-/// Appends a fault for each number that is out of its bounds.
-fn bounded(raw: &raw::Raw, faults: &mut Vec<String>) {
-    let positive = [
-        ("limits.passages", raw.limits.passages, 1, 10_000),
-        ("limits.query_bytes", raw.limits.query_bytes, 1, 1 << 30),
-        ("limits.passage_bytes", raw.limits.passage_bytes, 1, 1 << 30),
-        ("limits.orders", raw.limits.orders, 1, 1_000_000),
-        ("limits.tokens_per_request", raw.limits.tokens_per_request, 1, usize::MAX),
-        ("limits.pairs_per_request", raw.limits.pairs_per_request, 1, usize::MAX),
-        ("limits.queue_length", raw.limits.queue_length, 1, 1_000_000),
-        ("server.message_bytes", raw.server.message_bytes, 1024, 1 << 31),
-        ("entailment.threads", raw.entailment.threads, 0, 1024),
-        ("entailment.batch", raw.entailment.batch, 0, 1024),
-        ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),
-    ];
-    for (key, value, least, most) in positive {
-        if value < least || value > most {
-            faults.push(format!("{key}: must be between {least} and {most}, is {value}"));
-        }
+/// Limits of a request.
+fn limits(permit_wait: Option<Duration>, keys: &mut Keys) -> engine::Limits {
+    engine::Limits {
+        passages: keys.number("limits.passages", 1..=10_000),
+        query_bytes: keys.number("limits.query_bytes", 1..=1 << 30),
+        passage_bytes: keys.number("limits.passage_bytes", 1..=1 << 30),
+        orders: ORDERS,
+        tokens: keys.number("limits.tokens_per_request", 1..=usize::MAX),
+        pairs: keys.number("limits.pairs_per_request", 1..=usize::MAX),
+        truncate: true,
+        permit_wait,
     }
 }
 
-/// The scorer, where one is configured.
-fn scorer(
-    raw: generator::Section,
-    beside: &Generator,
-    reencode: Option<u64>,
-    faults: &mut Vec<String>,
-) -> Option<Generator> {
-    let scorer = raw.validate("scorer", beside.threads, reencode, faults);
-    if scorer.model.is_empty() && scorer.adapter.is_some() {
-        faults.push("scorer.adapter: must be empty where scorer.model is empty".to_owned());
+/// How much of the KV cache of passages is kept.
+fn kv_cache(keys: &mut Keys) -> warm::Options {
+    let memory_bytes = keys.number_or("kv_cache.memory_bytes", "off", 1..=1 << 50);
+    let bytes = keys.number("kv_cache.disk_bytes", 1..=1 << 50);
+    let disk = keys.text_or("kv_cache.disk", "off");
+    if memory_bytes.is_none() && disk.is_some() {
+        keys.fault("kv_cache.disk", "must be \"off\" if kv_cache.memory_bytes is \"off\"");
     }
-    let scorer = Some(scorer).filter(|scorer| !scorer.model.is_empty())?;
-    if scorer.model == beside.model && scorer.adapter == beside.adapter {
-        // Both would keep what they learn in the same files.
-        faults.push("scorer.model: is the generator itself: leave it empty, or give it another adapter".to_owned());
-    }
-    Some(scorer)
-}
-
-fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
-    match text {
-        "text" => LogFormat::Text,
-        "json" => LogFormat::Json,
-        other => {
-            faults.push(format!("log.format: must be text or json, is {other:?}"));
-            LogFormat::Text
-        }
-    }
-}
-
-fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) -> Entailment {
-    Entailment {
-        model: Some(raw.model).filter(|model| !model.is_empty()),
-        library,
-        threads: if raw.threads == 0 { threads } else { raw.threads },
-        batch: raw.batch,
-        worker: EntailmentOptions { cache_entries: raw.cache_entries },
-    }
+    let disk = disk.map(|folder| DiskOptions { folder: PathBuf::from(folder), bytes });
+    warm::Options { memory_bytes: memory_bytes.unwrap_or(0), disk }
 }
 
 fn user_store() -> Option<PathBuf> {

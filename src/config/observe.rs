@@ -2,55 +2,19 @@
 
 use std::net::SocketAddr;
 
-use serde::Deserialize;
-
+use super::ADDRESS;
+use super::keys::Keys;
 use server::observe::traces::TraceOptions;
 
-/// The section `metrics` before validation.
-#[derive(Debug, Deserialize)]
-pub(super) struct Metrics {
-    listen: String,
-}
-
-/// The section `traces` before validation.
-#[derive(Debug, Deserialize)]
-pub(super) struct Traces {
-    endpoint: String,
-    sample_ratio: String,
-}
-
-impl Metrics {
-    /// Address of the page; `None` for no page.
-    pub fn validate(&self, faults: &mut Vec<String>) -> Option<SocketAddr> {
-        if self.listen.is_empty() {
-            return None;
-        }
-        let address = self.listen.parse();
-        if address.is_err() {
-            let problem = "must be an address with a port, such as 127.0.0.1:9090, or empty";
-            faults.push(format!("metrics.listen: {problem}, is {:?}", self.listen));
-        }
-        address.ok()
-    }
-}
-
-impl Traces {
-    /// The collector and what goes to it; `None` for no traces.
-    pub fn validate(self, faults: &mut Vec<String>) -> Option<TraceOptions> {
-        let ratio = self.sample_ratio.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-        if ratio.is_none() {
-            faults.push(format!("traces.sample_ratio: must be a number from 0 to 1, is {:?}", self.sample_ratio));
-        }
-        if self.endpoint.is_empty() {
-            return None;
-        }
-        // What the exporter would refuse at the start is a fault of the configuration, like the others.
-        let is_url = |uri: http::Uri| uri.scheme_str() == Some("http") && uri.authority().is_some();
-        if !self.endpoint.parse().is_ok_and(is_url) {
-            faults.push(format!("traces.endpoint: must be a URL that begins with http://, is {:?}", self.endpoint));
-        }
-        Some(TraceOptions { endpoint: self.endpoint, sample_ratio: ratio.unwrap_or(0.0) })
-    }
+/// The address of the page of metrics, and the collector of traces; `None` for none.
+pub(super) fn read(keys: &mut Keys) -> (Option<SocketAddr>, Option<TraceOptions>) {
+    let metrics = keys.parsed_or("metrics.listen", "off", ADDRESS, |text| text.parse().ok());
+    let sample_ratio = keys.number("traces.sample_ratio", 0.0..=1.0);
+    // The exporter refuses other URLs when it starts.
+    let is_url = |uri: http::Uri| uri.scheme_str() == Some("http") && uri.authority().is_some();
+    let url = |text: &str| text.parse().is_ok_and(is_url).then(|| text.to_owned());
+    let endpoint = keys.parsed_or("traces.endpoint", "off", "a URL that begins with http://", url);
+    (metrics, endpoint.map(|endpoint| TraceOptions { endpoint, sample_ratio }))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The sections `reranker` and `embedding`: models that score passages beside the generator.
 
-use serde::Deserialize;
+use std::ops::RangeInclusive;
 
+use super::keys::Keys;
 use models::catalog::{Catalog, Pooling};
 
-/// Shortest maximum length that leaves room for a query and a passage.
-const LEAST_TOKENS: usize = 32;
+/// Values of `max_tokens`. The least leaves room for a query and a passage.
+const TOKENS: RangeInclusive<usize> = 32..=131_072;
 
 /// `max_tokens` of both sections in defaults.toml.
 const USUAL_TOKENS: usize = 512;
@@ -19,12 +20,12 @@ pub struct PassageModel {
     pub most_tokens: usize,
     /// Threads per step; at least 1.
     pub threads: usize,
-    /// Pairs or texts per step; 0 lets the runtime choose.
+    /// Pairs or texts per step; 0 lets the runtime choose. Only tests set it.
     pub batch: usize,
-    /// Text before every query; empty for a cross-encoder.
-    pub query_prefix: String,
-    /// Text before every passage; empty for a cross-encoder.
-    pub passage_prefix: String,
+    /// Text before every query; `None` if its catalogue entry says it, and for a cross-encoder.
+    pub query_prefix: Option<String>,
+    /// Text before every passage; `None` if its catalogue entry says it, and for a cross-encoder.
+    pub passage_prefix: Option<String>,
     /// How the vectors of the tokens become one; `None` where the model's files say it, and for a cross-encoder.
     pub pooling: Option<Pooling>,
     /// Texts whose vectors are kept; 0 for a cross-encoder.
@@ -36,7 +37,9 @@ impl PassageModel {
     /// quantises over the whole batch depend on the batch.
     #[must_use]
     pub fn own_settings(&self) -> String {
-        let Self { most_tokens, batch, query_prefix, passage_prefix, pooling, .. } = self;
+        let Self { most_tokens, batch, pooling, .. } = self;
+        let [query_prefix, passage_prefix] =
+            [&self.query_prefix, &self.passage_prefix].map(|prefix| prefix.as_deref().unwrap_or_default());
         let usual = query_prefix.is_empty() && passage_prefix.is_empty() && pooling.is_none();
         if usual && (*most_tokens, *batch) == (USUAL_TOKENS, 0) {
             return String::new();
@@ -52,39 +55,11 @@ impl PassageModel {
         let mut whole = self.clone();
         if let Some(entry) = catalog.find(&self.model) {
             whole.pooling = whole.pooling.or(entry.pooling);
-            for (own, known) in
-                [(&mut whole.query_prefix, &entry.query_prefix), (&mut whole.passage_prefix, &entry.passage_prefix)]
-            {
-                if own.is_empty() {
-                    own.clone_from(known);
-                }
-            }
+            whole.query_prefix.get_or_insert_with(|| entry.query_prefix.clone());
+            whole.passage_prefix.get_or_insert_with(|| entry.passage_prefix.clone());
         }
         whole
     }
-}
-
-/// The two sections before validation.
-#[derive(Debug, Deserialize)]
-pub(super) struct Raw {
-    reranker: Section,
-    embedding: Section,
-}
-
-#[derive(Debug, Deserialize)]
-struct Section {
-    model: String,
-    #[serde(default)]
-    query_prefix: String,
-    #[serde(default)]
-    passage_prefix: String,
-    #[serde(default)]
-    pooling: String,
-    max_tokens: usize,
-    threads: usize,
-    batch: usize,
-    #[serde(default)]
-    cache_entries: usize,
 }
 
 /// The models of the two sections.
@@ -97,45 +72,30 @@ pub struct Rerankers {
     pub embedding: Option<PassageModel>,
 }
 
-impl Raw {
-    /// Appends a fault for each value out of range. Threads of 0 become `threads`, those of the generator.
-    pub fn validate(self, threads: usize, faults: &mut Vec<String>) -> Rerankers {
-        Rerankers {
-            reranker: self.reranker.validate("reranker", threads, faults),
-            embedding: self.embedding.validate("embedding", threads, faults),
-        }
-    }
-}
-
-impl Section {
-    fn validate(self, section: &str, threads: usize, faults: &mut Vec<String>) -> Option<PassageModel> {
-        let bounds = [
-            ("max_tokens", self.max_tokens, LEAST_TOKENS, 131_072),
-            ("threads", self.threads, 0, 1024),
-            ("batch", self.batch, 0, 256),
-            ("cache_entries", self.cache_entries, 0, 10_000_000),
-        ];
-        for (key, value, least, most) in bounds {
-            if value < least || value > most {
-                faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
-            }
-        }
-        let pooling = Pooling::find(&self.pooling);
-        if pooling.is_none() && !self.pooling.is_empty() {
-            let names = Pooling::ALL.map(Pooling::name).join(", ");
-            faults.push(format!("{section}.pooling: must be empty or one of {names}, is {:?}", self.pooling));
-        }
-        (!self.model.is_empty()).then_some(PassageModel {
-            model: self.model,
-            most_tokens: self.max_tokens,
-            threads: if self.threads == 0 { threads } else { self.threads },
-            batch: self.batch,
-            query_prefix: self.query_prefix,
-            passage_prefix: self.passage_prefix,
-            pooling,
-            cache_entries: self.cache_entries,
-        })
-    }
+/// Reads both sections. The models use as many threads as the generator.
+pub(super) fn read(threads: usize, keys: &mut Keys) -> Rerankers {
+    let model = |model, most_tokens| PassageModel {
+        model,
+        most_tokens,
+        threads,
+        batch: 0,
+        query_prefix: None,
+        passage_prefix: None,
+        pooling: None,
+        cache_entries: 0,
+    };
+    let most_tokens = keys.number("reranker.max_tokens", TOKENS);
+    let reranker = keys.text_or("reranker.model", "off").map(|name| model(name, most_tokens));
+    let most_tokens = keys.number("embedding.max_tokens", TOKENS);
+    let embedding = keys.text_or("embedding.model", "off").map(|name| model(name, most_tokens));
+    let poolings = format!("one of {}", Pooling::ALL.map(Pooling::name).join(", "));
+    let pooling = keys.parsed_or("embedding.pooling", "auto", &poolings, Pooling::find);
+    let mut prefix = |key| keys.parsed_or(key, "auto", "a text", |text| Some(text.to_owned()));
+    let (query_prefix, passage_prefix) = (prefix("embedding.query_prefix"), prefix("embedding.passage_prefix"));
+    let cache_entries = keys.number_or("embedding.cache_entries", "off", 1..=10_000_000).unwrap_or(0);
+    let embedding =
+        embedding.map(|model| PassageModel { query_prefix, passage_prefix, pooling, cache_entries, ..model });
+    Rerankers { reranker, embedding }
 }
 
 #[cfg(test)]
@@ -155,10 +115,10 @@ mod tests {
         let model = config.rerankers.embedding.unwrap();
         assert!(config.store.catalog().find(&model.model).is_some(), "{} is not in the catalogue", model.model);
         assert!(model.cache_entries > 0);
-        assert_eq!(load(&[("embedding.model", "")]).unwrap().rerankers.embedding, None);
+        assert_eq!(load(&[("embedding.model", "off")]).unwrap().rerankers.embedding, None);
         let flags = [("embedding.model", "x"), ("embedding.query_prefix", "query: "), ("generator.threads", "3")];
         let model = load(&flags).unwrap().rerankers.embedding.unwrap();
-        assert_eq!((&*model.model, &*model.query_prefix, model.threads), ("x", "query: ", 3));
+        assert_eq!((&*model.model, model.query_prefix.as_deref(), model.threads), ("x", Some("query: "), 3));
         assert_eq!((model.most_tokens, model.batch), (512, 0));
     }
 
@@ -167,11 +127,11 @@ mod tests {
     fn settings_that_change_scores_are_told_and_the_defaults_are_not() {
         let of = |flags: &[(&str, &str)]| load(flags).unwrap().rerankers.embedding.unwrap().own_settings();
         assert_eq!(of(&[]), "");
-        assert_eq!(of(&[("embedding.threads", "3"), ("embedding.cache_entries", "0")]), "");
+        assert_eq!(of(&[("generator.threads", "3"), ("embedding.cache_entries", "off")]), "");
         let reranker = load(&[("reranker.model", "x")]).unwrap().rerankers.reranker.unwrap();
         assert_eq!(reranker.own_settings(), "");
         let (query, passage) = ("embedding.query_prefix", "embedding.passage_prefix");
-        let changed: [&[(&str, &str)]; 8] = [
+        let changed: [&[(&str, &str)]; 7] = [
             &[("embedding.pooling", "cls")],
             &[("embedding.pooling", "mean")],
             &[(query, "a")],
@@ -179,7 +139,6 @@ mod tests {
             &[(query, "a"), (passage, "ab")],
             &[(query, "aa"), (passage, "b")],
             &[("embedding.max_tokens", "256")],
-            &[("embedding.batch", "16")],
         ];
         let told: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
         assert!(told.len() == changed.len() && !told.contains(""), "{told:?}");
@@ -196,11 +155,13 @@ mod tests {
         let model = "bge-small-en-v1.5";
         let known = whole(&[("embedding.model", model)]);
         assert_eq!(known.pooling, Some(Pooling::First));
-        assert!(known.query_prefix.starts_with("Represent this sentence"));
-        assert_eq!(known.passage_prefix, "");
+        assert!(known.query_prefix.as_deref().unwrap().starts_with("Represent this sentence"));
+        assert_eq!(known.passage_prefix.as_deref(), Some(""));
+        let without = whole(&[("embedding.model", model), ("embedding.query_prefix", "")]);
+        assert_eq!(without.query_prefix.as_deref(), Some(""));
         let own =
             whole(&[("embedding.model", model), ("embedding.pooling", "mean"), ("embedding.query_prefix", "q: ")]);
-        assert_eq!((own.pooling, &*own.query_prefix), (Some(Pooling::Mean), "q: "));
+        assert_eq!((own.pooling, own.query_prefix.as_deref()), (Some(Pooling::Mean), Some("q: ")));
         let file = load(&[("embedding.model", "/a/file.onnx")]).unwrap().rerankers.embedding.unwrap();
         assert_eq!(file.completed_by(config.store.catalog()), file);
         assert_ne!(known.own_settings(), file.own_settings(), "a copy of the file without its prefix is another model");
@@ -208,13 +169,16 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_faults_of_their_key() {
-        let flags = [("reranker.max_tokens", "8"), ("embedding.batch", "1000"), ("embedding.pooling", "max")];
+        let flags = [("reranker.max_tokens", "8"), ("embedding.cache_entries", "0"), ("embedding.pooling", "max")];
         let faults = load(&flags).unwrap_err();
-        assert_eq!(faults.len(), 3, "{faults:?}");
-        assert_eq!(faults[2], "embedding.pooling: must be empty or one of mean, cls, last-token, is \"max\"");
-        assert_eq!(faults[0], "reranker.max_tokens: must be between 32 and 131072, is 8");
-        assert!(faults[1].starts_with("embedding.batch: "));
+        let expected = [
+            "reranker.max_tokens: must be between 32 and 131072, is 8",
+            "embedding.pooling: must be \"auto\" or one of mean, cls, last-token, is \"max\"",
+            "embedding.cache_entries: must be \"off\" or between 1 and 10000000, is 0",
+        ];
+        assert_eq!(faults, expected);
         // A cross-encoder has no prefixes.
-        assert_eq!(load(&[("reranker.query_prefix", "x")]).unwrap_err(), ["reranker.query_prefix: unknown key"]);
+        let unknown = load(&[("reranker.query_prefix", "x")]).unwrap_err();
+        assert_eq!(unknown, ["reranker.query_prefix: unknown key; did you mean embedding.query_prefix?"]);
     }
 }

@@ -4,36 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::MOST_SECONDS;
+use super::keys::Keys;
 use server::transport::{AccessFiles, Bounds, TlsFiles};
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Tls {
-    certificate: String,
-    key: String,
-    client_ca: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Auth {
-    tokens_file: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Connections {
-    limit: usize,
-    streams: usize,
-    header_bytes: usize,
-    pending_resets: usize,
-    handshake_seconds: u64,
-    idle_seconds: u64,
-    age_seconds: u64,
-    age_grace_seconds: u64,
-    keepalive_seconds: u64,
-    keepalive_timeout_seconds: u64,
-    unread_seconds: u64,
-}
 
 /// Who may connect to the server, and within which bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,81 +15,51 @@ pub struct Security {
     pub files: AccessFiles,
     /// Bounds on connections.
     pub bounds: Bounds,
+    allow_insecure: bool,
 }
 
-/// Longest duration that is taken, a year: longer ones overflow a clock.
-const MOST_SECONDS: u64 = 365 * 86_400;
-
-fn optional(text: &str) -> Option<PathBuf> {
-    (!text.is_empty()).then(|| PathBuf::from(text))
-}
-
-/// Checks the sections. Appends what is wrong to `faults`.
-pub(super) fn validate(tls: &Tls, auth: &Auth, connections: &Connections, faults: &mut Vec<String>) -> Security {
-    let files = match (optional(&tls.certificate), optional(&tls.key), optional(&tls.client_ca)) {
+/// Reads the sections `tls`, `auth` and `connections`, and `server.allow_insecure`.
+pub(super) fn read(keys: &mut Keys) -> Security {
+    let allow_insecure = keys.flag("server.allow_insecure");
+    let mut path = |key| keys.text_or(key, "off").map(PathBuf::from);
+    let (certificate, key, client_ca) = (path("tls.certificate"), path("tls.key"), path("tls.client_ca"));
+    let tokens = path("auth.tokens_file");
+    let tls = match (certificate, key, client_ca) {
         (Some(certificate), Some(key), client_ca) => Some(TlsFiles { certificate, key, client_ca }),
         (None, None, None) => None,
+        _ if keys.is_faulty("tls.") => None,
         (Some(_), None, _) => {
-            faults.push("tls.key: must be set with tls.certificate".to_owned());
+            keys.fault("tls.key", "must be set with tls.certificate");
             None
         }
         (None, key, _) => {
             let other = if key.is_some() { "tls.key" } else { "tls.client_ca" };
-            faults.push(format!("tls.certificate: must be set with {other}"));
+            keys.fault("tls.certificate", format!("must be set with {other}"));
             None
         }
     };
-    let counts = [
-        ("limit", connections.limit as u64, 1, 1_000_000),
-        ("streams", connections.streams as u64, 1, 1_000_000),
-        ("header_bytes", connections.header_bytes as u64, 1024, 1 << 20),
-        ("pending_resets", connections.pending_resets as u64, 1, 1_000_000),
-        ("handshake_seconds", connections.handshake_seconds, 1, MOST_SECONDS),
-        ("idle_seconds", connections.idle_seconds, 0, MOST_SECONDS),
-        ("age_seconds", connections.age_seconds, 0, MOST_SECONDS),
-        ("age_grace_seconds", connections.age_grace_seconds, 1, MOST_SECONDS),
-        ("keepalive_seconds", connections.keepalive_seconds, 0, MOST_SECONDS),
-        ("keepalive_timeout_seconds", connections.keepalive_timeout_seconds, 1, MOST_SECONDS),
-        ("unread_seconds", connections.unread_seconds, 1, MOST_SECONDS),
-    ];
-    for (key, value, least, most) in counts {
-        if value < least || value > most {
-            faults.push(format!("connections.{key}: must be between {least} and {most}, is {value}"));
+    let mut seconds = |key| keys.number_or(key, "unlimited", 1..=MOST_SECONDS).map(Duration::from_secs);
+    let (idle, age) = (seconds("connections.idle_seconds"), seconds("connections.age_seconds"));
+    let connections = keys.number("connections.limit", 1..=1_000_000);
+    let bounds = Bounds { connections, idle, age, ..Bounds::default() };
+    Security { files: AccessFiles { tls, tokens }, bounds, allow_insecure }
+}
+
+impl Security {
+    /// Refuses addresses that other machines reach, if neither TLS nor tokens protect them and the operator did not allow it.
+    pub(super) fn refuse_exposed(&self, addresses: [(&str, Option<SocketAddr>); 2], keys: &mut Keys) {
+        let protected = self.files.tls.is_some() || self.files.tokens.is_some() || self.allow_insecure;
+        // A faulty key may have been meant to protect them.
+        if protected || ["server.allow_insecure", "tls", "auth"].iter().any(|start| keys.is_faulty(start)) {
+            return;
+        }
+        for (key, address) in addresses {
+            if let Some(address) = address.filter(|address| !address.ip().is_loopback()) {
+                let advice = "set tls.certificate and tls.key, or auth.tokens_file, or server.allow_insecure";
+                keys.fault(key, format!("{address} is reached from other machines: {advice}"));
+            }
         }
     }
-    let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-    let bound = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
-    let bounds = Bounds {
-        connections: connections.limit,
-        streams: narrow(connections.streams),
-        header_bytes: narrow(connections.header_bytes),
-        pending_resets: connections.pending_resets,
-        handshake: Duration::from_secs(connections.handshake_seconds),
-        idle: bound(connections.idle_seconds),
-        age: bound(connections.age_seconds),
-        age_grace: Duration::from_secs(connections.age_grace_seconds),
-        keepalive: bound(connections.keepalive_seconds),
-        keepalive_timeout: Duration::from_secs(connections.keepalive_timeout_seconds),
-        unread: Duration::from_secs(connections.unread_seconds),
-        ..Bounds::default()
-    };
-    Security { files: AccessFiles { tls: files, tokens: optional(&auth.tokens_file) }, bounds }
-}
-
-/// Refuses an address that other machines reach, where neither TLS nor tokens protect it and the operator did not allow it.
-pub(super) fn exposed(key: &str, listen: SocketAddr, security: &Security, allowed: bool) -> Option<String> {
-    let protected = security.files.tls.is_some() || security.files.tokens.is_some();
-    (!listen.ip().is_loopback() && !protected && !allowed).then(|| {
-        format!(
-            "{key}: {listen} is reached from other machines: set tls.certificate and tls.key, or auth.tokens_file, \
-             or server.allow_insecure"
-        )
-    })
-}
-
-/// Whether a key decides who may reach an address.
-pub(super) fn protects(key: &str) -> bool {
-    key == "server.allow_insecure" || key.starts_with("tls") || key.starts_with("auth")
 }
 
 /// Socket of the service manager, and the interval of its watchdog where this process is the one it watches.
@@ -177,9 +120,9 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_bounds() {
         assert_eq!(load("").unwrap().security.bounds, Bounds::default());
-        let faults = load("[connections]\nlimit = 0\nunread_seconds = 0\nidle_seconds = 0").unwrap_err().faults;
+        let faults = load("[connections]\nlimit = 0\nidle_seconds = 0").unwrap_err().faults;
         assert_eq!(faults.len(), 2, "{faults:?}");
-        assert_eq!(load("[connections]\nidle_seconds = 0").unwrap().security.bounds.idle, None);
+        assert_eq!(load("[connections]\nidle_seconds = \"unlimited\"").unwrap().security.bounds.idle, None);
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     let other = run(&["analyse", "position-bias", "--data", &data, "--out", &out, "--seed", "1"]);
     assert_eq!(other.status.code(), Some(2), "results of another seed are not continued");
     assert!(error(&other).contains("seed"), "{}", error(&other));
-    let plain = ["--out", &out, "--set", "generator.chat_template=false"];
+    let plain = ["--out", &out, "--set", "generator.chat_template=off"];
     let plain = run(&[&["analyse", "position-bias", "--data", &data][..], &plain].concat());
     assert_eq!(plain.status.code(), Some(2), "results of another frame are not continued");
     assert!(error(&plain).contains("chat_template (stored nothing, now false)"), "{}", error(&plain));

@@ -6,9 +6,14 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn rerankd(arguments: &[&str], input: &str) -> Output {
+    rerankd_with(&[], arguments, input)
+}
+
+fn rerankd_with(variables: &[(&str, &str)], arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rerankd"))
         .args(arguments)
         .env_remove("RERANKD_CONFIG")
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -221,7 +226,7 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     assert_eq!(shown["profiles"].as_array().unwrap(), &all);
     // Another version of the prompts needs another one: models/README.md.
     assert!(!built_in(&shown).is_empty());
-    let off = ["position-bias", "--set", &store, "--set", "position_bias.use_built_in=false"];
+    let off = ["position-bias", "--set", &store, "--set", "position_bias.profiles=calibrated"];
     assert_eq!(rerankd(&off, "").stdout, output.stdout);
     let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
@@ -261,7 +266,7 @@ fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
     }
     let written: Vec<_> = std::fs::read_dir(folder.path().join(".encodings")).unwrap().collect();
     assert!(written.len() == 1 && written[0].as_ref().unwrap().path().extension().is_some_and(|end| end == "json"));
-    let off = ["models", "pull", name, "--set", &store, "--set", "generator.reencode=false"];
+    let off = ["models", "pull", name, "--set", &store, "--set", "generator.reencode_megabytes=off"];
     assert!(!error(&rerankd(&off, "")).contains("runs"));
 }
 
@@ -271,7 +276,7 @@ fn pull_measures_a_small_model_and_prints_a_line_a_step() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("models.store={}", folder.path().display());
     let model = concat!("generator.model=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/base.gguf");
-    let others = ["--set", "embedding.model=", "--set", "entailment.model="];
+    let others = ["--set", "embedding.model=off", "--set", "entailment.model=off"];
     let pull = [&["models", "pull", "--set", &store, "--set", model][..], &others].concat();
     let output = rerankd(&pull, "");
     assert!(output.status.success(), "{}", error(&output));
@@ -309,7 +314,7 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
         "verdicts":[{"premise":" Senn","hypothesis":"Senn","entailment":1.0,"neutral":0.0,"contradiction":0.0},
             {"premise":"Rhine","hypothesis":"Senn","entailment":0.0,"neutral":0.0,"contradiction":1.0},
             {"premise":"Senn","hypothesis":"Rhine","entailment":0.0,"neutral":0.0,"contradiction":1.0}]}"#;
-    let output = rerankd(&["measure", "--set", "entailment.model="], document);
+    let output = rerankd(&["measure", "--set", "entailment.model=off"], document);
     assert!(output.status.success(), "{}", error(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!((answer["delta_seper_soft"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
@@ -319,12 +324,13 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     assert!((answer["lexical_similarity_increase"]["value"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{answer}");
     let needs_model = r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#;
     for (setting, expected) in [
-        ("entailment.library=/nowhere/libonnxruntime.so", "/nowhere/libonnxruntime.so: no such file"),
-        ("entailment.library=/bin/true", "/bin/true: "),
-        ("entailment.model=/nowhere/net.onnx", "/nowhere/net.onnx"),
-        ("entailment.model=smollm2-135m-instruct", "is for generator, not for entailment"),
+        ("ORT_DYLIB_PATH=/nowhere/libonnxruntime.so", "/nowhere/libonnxruntime.so: no such file"),
+        ("ORT_DYLIB_PATH=/bin/true", "/bin/true: "),
+        ("RERANKD__ENTAILMENT__MODEL=/nowhere/net.onnx", "/nowhere/net.onnx"),
+        ("RERANKD__ENTAILMENT__MODEL=smollm2-135m-instruct", "is for generator, not for entailment"),
     ] {
-        let output = rerankd(&["measure", "--set", setting], needs_model);
+        let variable = setting.split_once('=').unwrap();
+        let output = rerankd_with(&[variable], &["measure"], needs_model);
         assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
     }
     for (document, expected) in [
@@ -350,7 +356,7 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
             "verdicts[0]: must be three probabilities",
         ),
     ] {
-        let output = rerankd(&["measure", "--set", "entailment.model="], document);
+        let output = rerankd(&["measure", "--set", "entailment.model=off"], document);
         assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
     }
 }

@@ -113,7 +113,7 @@ fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
     std::fs::write(&examples, format!("{example}\n")).unwrap();
     let asked = |instruction: &str, methods: &str| {
         let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
-        let alone = ["--set", "embedding.model="];
+        let alone = ["--set", "embedding.model=off"];
         let own = ["--methods", methods, "--instruction", instruction, "--examples", &examples];
         run(&[&fixed[..], &alone, &own].concat())
     };
@@ -141,7 +141,7 @@ fn frames_of_prompts_have_rows_of_their_own() {
     lists(Path::new(&data), 4);
     let asked = |out: &str, more: &[&str]| {
         let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", out];
-        let methods = ["--methods", "query-generation,retriever", "--set", "embedding.model="];
+        let methods = ["--methods", "query-generation,retriever", "--set", "embedding.model=off"];
         run(&[&fixed[..], &methods, more].concat())
     };
     let (compared, plain, jinja) = (path("compared"), path("plain"), path("jinja"));
@@ -163,8 +163,8 @@ fn frames_of_prompts_have_rows_of_their_own() {
         assert!(std::fs::read_to_string(Path::new(&compared).join(name)).unwrap().contains(&sentence), "{name}");
     }
     // The rows are those of a server with that frame.
-    figures(&asked(&plain, &["--set", "generator.chat_template=false"]));
-    figures(&asked(&jinja, &["--set", "generator.jinja=true"]));
+    figures(&asked(&plain, &["--set", "generator.chat_template=off"]));
+    figures(&asked(&jinja, &["--set", "generator.chat_template=jinja"]));
     let scores = |out: &str, row: &str| -> Vec<f64> {
         let text = std::fs::read_to_string(Path::new(out).join("results.jsonl")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -328,7 +328,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     lists(&data, 12);
     let data = data.to_str().unwrap();
     // With a prefix: what is stored has to be what the server looks for.
-    let own = ["--set", &store, "--set", "generator.reencode=false", "--set", "embedding.query_prefix=query: "];
+    let own = ["--set", &store, "--set", "generator.reencode_megabytes=off", "--set", "embedding.query_prefix=query: "];
     let methods = "cascade,query-generation,embedding";
     let calibrate = [&["calibrate", "--ranking", "--mixes", "--data", data, "--methods", methods], &own[..]].concat();
     let output = run(&calibrate);

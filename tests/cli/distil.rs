@@ -210,17 +210,17 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     assert!(std::fs::read(&parts).unwrap() == std::fs::read(&whole).unwrap());
 
     // Another model, other options.
-    let refused = asked(&whole, &["--seed", "4", "--set", "generator.chat_template=false"]);
+    let refused = asked(&whole, &["--seed", "4", "--set", "generator.chat_template=off"]);
     assert_eq!(refused.status.code(), Some(2));
     for part in ["chat (stored true, now false)", "seed (stored 0, now 4)", "opening_tokens (stored ["] {
         assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
     }
     let settings =
-        ["--set", "generator.context_cells=2048", "--set", "generator.batch=64", "--set", "limits.passages=9"];
+        ["--set", "generator.context_tokens=2048", "--set", "generator.batch=64", "--set", "limits.passages=9"];
     let refused = asked(&whole, &settings);
     assert_eq!(refused.status.code(), Some(2));
     for part in
-        ["generator.context_cells (stored ", ", now 2048)", "generator.batch (stored ", "limits.passages (stored "]
+        ["generator.context_tokens (stored ", ", now 2048)", "generator.batch (stored ", "limits.passages (stored "]
     {
         assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
     }

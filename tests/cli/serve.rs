@@ -73,7 +73,7 @@ async fn sigterm_under_load_answers_every_call_and_exits_with_0() {
         }
     });
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
-    let mut serving = Serving::start(|_| "[limits]\nqueue_seconds = 0".to_owned(), &environment).await;
+    let mut serving = Serving::start(|_| "[limits]\nqueue_seconds = \"unlimited\"".to_owned(), &environment).await;
     assert!(serving.log().contains("generator tried"), "{}", serving.log());
     let answered = Arc::new(AtomicUsize::new(0));
     let mut load = tokio::task::JoinSet::new();

@@ -103,9 +103,9 @@ fn a_method_of_the_http_port_needs_its_model() {
     let settings = ["--set", "http.method=cross-encoder", "--set", "http.model_aliases=near=embedding,far=yes-no"];
     let refused = run(&[&["check-config"], &settings[..]].concat());
     assert_eq!(refused.status.code(), Some(78), "{}", error(&refused));
-    assert!(error(&refused).contains("http.method: cross-encoder needs reranker.model, which is empty"));
+    assert!(error(&refused).contains("http.method: cross-encoder needs reranker.model, which is \"off\""));
     assert!(!error(&refused).contains("near"), "the embedding model is configured by default");
-    let without = run(&[&["check-config", "--set", "embedding.model="], &settings[2..]].concat());
+    let without = run(&[&["check-config", "--set", "embedding.model=off"], &settings[2..]].concat());
     assert!(
         error(&without).contains("http.model_aliases: near: embedding needs embedding.model"),
         "{}",

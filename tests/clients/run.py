@@ -51,7 +51,7 @@ class Server:
         command = [binary, "serve", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         settings |= {
             # Patient on a busy machine: clients that retry a refusal wait longer than the work takes.
-            "limits.queue_seconds": 0,
+            "limits.queue_seconds": "unlimited",
             "log.format": "json",
             "position_bias.learn": "false",
         }

@@ -17,11 +17,19 @@ pub fn folder(name: &str) -> PathBuf {
 
 /// A scripted generator beside the models that these settings name.
 pub async fn serve(settings: &[(&str, &str)]) -> Running {
+    serve_in_steps(settings, 0).await
+}
+
+/// The same with steps of `batch` texts; 0 lets the runtime choose.
+pub async fn serve_in_steps(settings: &[(&str, &str)], batch: usize) -> Running {
     // Later flags win: no model but those that are asked for.
-    let none = [("embedding.model", "")];
+    let none = [("embedding.model", "off")];
     let flags = none.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let flags: Vec<_> = flags.collect();
-    let config = Config::load(None, &flags).unwrap();
+    let mut config = Config::load(None, &flags).unwrap();
+    for model in [&mut config.rerankers.reranker, &mut config.rerankers.embedding].into_iter().flatten() {
+        model.batch = batch;
+    }
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let models = app::with_passage_models(engine.models().clone(), &config).unwrap();
     super::serve(Engine::new(models, *engine.limits()), observed, queue_length).await

@@ -133,11 +133,11 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
     let read = |bytes: usize| {
         let keys = [
             model.to_owned(),
-            "entailment.model=".into(),
-            "embedding.model=".into(),
+            "entailment.model=off".into(),
+            "embedding.model=off".into(),
             format!("models.store={}", folder.path().join("store").display()),
-            format!("warm.disk={}", disk.display()),
-            format!("warm.disk_bytes={bytes}"),
+            format!("kv_cache.disk={}", disk.display()),
+            format!("kv_cache.disk_bytes={bytes}"),
         ];
         let mut arguments = vec!["warm", data.to_str().unwrap()];
         arguments.extend(keys.iter().flat_map(|key| ["--set", key.as_str()]));
@@ -153,7 +153,7 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
         || std::fs::read_dir(&disk).unwrap().filter_map(|entry| entry.ok()?.path().extension().map(drop)).count();
     let (counts, told) = read(1_000);
     assert_eq!((counts, files()), ([0, 0, 0], 0), "{told}");
-    assert!(told.contains("raise warm.disk_bytes"), "{told}");
+    assert!(told.contains("raise kv_cache.disk_bytes"), "{told}");
     let (counts, told) = read(10_000_000);
     assert_eq!((counts[0], counts[2]), (3, 3), "{told}");
     assert!(files() >= 3);

@@ -171,12 +171,13 @@ async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
     let catalogue = folder.path().join("own/models.toml");
     let flags = |store: &str| {
         let store = format!("models.store={}", folder.path().join(store).display());
-        let endpoint = format!("models.hub_endpoint={}", hub.address);
-        ["--set", &store, "--set", &endpoint, "--set", "generator.reencode=false"].map(str::to_owned)
+        ["--set", &store, "--set", "generator.reencode_megabytes=off"].map(str::to_owned)
     };
     let run = |store: &str, arguments: &[&str]| {
         let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).chain(flags(store)).collect();
-        tokio::task::block_in_place(|| crate::program::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()))
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut command = crate::program::command(&arguments);
+        tokio::task::block_in_place(|| command.env("HF_ENDPOINT", &hub.address).output().unwrap())
     };
     let to = catalogue.to_str().unwrap();
     let add = ["models", "add", "us/Toy@v1", "onnx/model.onnx", "second.json", "--role", "reranker", "--to", to];

@@ -221,7 +221,7 @@ async fn orders_by_random_weights_agree_with_an_independent_program() {
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/merged.gguf");
     let store = store.path().display().to_string();
     let settings =
-        [("generator.model", model), ("models.store", &store), ("entailment.model", ""), ("embedding.model", "")];
+        [("generator.model", model), ("models.store", &store), ("entailment.model", "off"), ("embedding.model", "off")];
     let settings: Vec<_> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let engine = rerankd::app::engine(&Config::load(None, &settings).unwrap()).await.unwrap();
     let mut moved = std::collections::BTreeMap::<String, usize>::new();

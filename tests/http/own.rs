@@ -145,10 +145,10 @@ async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engin
     let (store, generator, scorer) = (folder.join("store"), golden("base.gguf"), golden(scorer));
     let own = [
         ("models.store", store.to_str().unwrap()),
-        ("entailment.model", ""),
-        ("embedding.model", ""),
+        ("entailment.model", "off"),
+        ("embedding.model", "off"),
         ("generator.threads", "1"),
-        ("warm.memory_bytes", "0"),
+        ("kv_cache.memory_bytes", "off"),
         ("generator.model", generator.to_str().unwrap()),
         ("scorer.model", scorer.to_str().unwrap()),
     ];

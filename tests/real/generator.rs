@@ -132,7 +132,8 @@ async fn the_template_of_the_file_is_evaluated_where_it_is_wanted() {
         served.tokenizer().detokenize(&served.language.opening("Read.").tokens)
     };
     assert_eq!(prompts(common::real_config()).await, "<|im_start|>user\nRead.");
-    let config = rerankd::config::Config::load(None, &[("generator.jinja".to_owned(), "true".to_owned())]).unwrap();
+    let config =
+        rerankd::config::Config::load(None, &[("generator.chat_template".to_owned(), "jinja".to_owned())]).unwrap();
     let evaluated = prompts(config).await;
     assert!(evaluated.starts_with("<|im_start|>system\nYou are a helpful AI assistant named SmolLM"), "{evaluated}");
     assert!(evaluated.ends_with("<|im_end|>\n<|im_start|>user\nRead."), "{evaluated}");

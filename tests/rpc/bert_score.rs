@@ -3,12 +3,12 @@
 
 use crate::common;
 use common::fields;
-use common::passage_models::{folder, serve};
+use common::passage_models::{folder, serve, serve_in_steps};
 use engine::models::Role;
+use rag_metrics::bert_score::{BertScore, Vectors, bert_score};
 use protocol::v1;
 use protocol::v1::Annotator;
 use protocol::v1::utility_service_client::UtilityServiceClient;
-use rag_metrics::bert_score::{BertScore, Vectors, bert_score};
 use serde::Deserialize;
 use serde_json::Value;
 use tonic::Code;
@@ -43,8 +43,8 @@ async fn compare(model: &str, key: &str, tolerance: f64) {
         serde_json::from_str(include_str!("../../crates/rag-metrics/tests/golden/metrics/bert_score.json")).unwrap();
     let cases: Vec<Case> = serde_json::from_value(golden[key].clone()).unwrap();
     let pairs: Vec<(String, String)> = cases.iter().map(|case| (case.answer.clone(), case.reference.clone())).collect();
-    for batch in ["0", "1"] {
-        let running = serve(&[("embedding.model", model), ("embedding.batch", batch)]).await;
+    for batch in [0, 1] {
+        let running = serve_in_steps(&[("embedding.model", model)], batch).await;
         let found = scores(&running, &pairs).await;
         assert_eq!(found.len(), 10);
         for (case, found) in cases.iter().zip(found) {

@@ -309,7 +309,7 @@ const TOLERANCE: f64 = 0.3;
 #[tokio::test]
 async fn the_generator_reads_the_callers_opening() {
     let config =
-        rerankd::config::Config::load(None, &[("warm.memory_bytes".to_owned(), "536870912".to_owned())]).unwrap();
+        rerankd::config::Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "536870912".to_owned())]).unwrap();
     let engine = rerankd::app::engine(&config).await.expect("the default generator; `make setup` fetches it");
     let server = common::serve(engine, Arc::new(Observed::default()), 8).await;
     let texts = [

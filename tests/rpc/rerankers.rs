@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::common;
 use common::fields;
-use common::passage_models::{assert_close, changed, folder, info, request, rerank, serve, serve_model, utilities};
+use common::passage_models::{
+    assert_close, changed, folder, info, request, rerank, serve, serve_in_steps, serve_model, utilities,
+};
 use protocol::v1;
 use protocol::v1::watch_rerank_response::Event;
 use serde_json::Value;
@@ -28,9 +30,9 @@ async fn a_cross_encoder_of_one_label_gives_its_logit() {
     let cases = golden("pairs");
     let passages: Vec<&str> = cases.iter().map(|case| case["passage"].as_str().unwrap()).collect();
     let expected: Vec<f64> = cases.iter().map(|case| logits(case, "one")[0]).collect();
-    for batch in ["0", "1", "2"] {
+    for batch in [0, 1, 2] {
         let model = folder("one");
-        let running = serve(&[("reranker.model", model.to_str().unwrap()), ("reranker.batch", batch)]).await;
+        let running = serve_in_steps(&[("reranker.model", model.to_str().unwrap())], batch).await;
         let response = rerank(&running, request(v1::Method::CrossEncoder, &passages)).await.unwrap();
         assert_close(TOLERANCE, &utilities(&response), &expected);
         for result in &response.results {
@@ -178,7 +180,7 @@ async fn an_embedding_model_gives_the_cosine() {
     assert!(second.tokens > 0 && second.tokens < first.tokens / 2, "{first:?} {second:?}");
     assert_eq!(first.naive_tokens, second.naive_tokens);
     plain.stop().await;
-    let forgetful = serve(&[model, ("embedding.cache_entries", "0")]).await;
+    let forgetful = serve(&[model, ("embedding.cache_entries", "off")]).await;
     for _ in 0..2 {
         let one = rerank(&forgetful, request(v1::Method::Embedding, &passages)).await.unwrap();
         assert_eq!((utilities(&one), one.usage.unwrap().tokens), (utilities(&response), first.tokens));

@@ -4,7 +4,7 @@
 
 use crate::common;
 use common::fields;
-use common::passage_models::{assert_close, folder, info, request, rerank, serve, serve_model, utilities};
+use common::passage_models::{assert_close, folder, info, request, rerank, serve_in_steps, serve_model, utilities};
 use protocol::v1;
 use serde_json::Value;
 use tonic::Code;
@@ -19,9 +19,9 @@ fn golden(model: &str) -> Vec<Value> {
 }
 
 /// All cases in one request a query, and each alone.
-async fn agrees(model: &str, settings: &[(&str, &str)]) {
+async fn agrees(model: &str, batch: usize) {
     let path = folder(&format!("{model}.gguf"));
-    let running = serve(&[&[("reranker.model", path.to_str().unwrap())], settings].concat()).await;
+    let running = serve_in_steps(&[("reranker.model", path.to_str().unwrap())], batch).await;
     let cases = golden(model);
     let query = |case: &Value| case["query"].as_str().unwrap().to_owned();
     for asked in [query(&cases[0]), query(&cases[4])] {
@@ -49,26 +49,26 @@ async fn agrees(model: &str, settings: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn a_bert_reranker_gives_its_logit() {
-    agrees("bert", &[]).await;
-    agrees("bert", &[("reranker.batch", "2")]).await;
+    agrees("bert", 0).await;
+    agrees("bert", 2).await;
 }
 
 #[tokio::test]
 async fn a_qwen3_reranker_gives_the_logit_of_yes() {
-    agrees("qwen3", &[]).await;
-    agrees("qwen3", &[("reranker.batch", "1")]).await;
+    agrees("qwen3", 0).await;
+    agrees("qwen3", 1).await;
 }
 
 #[tokio::test]
 async fn a_modern_bert_reranker_gives_its_logit() {
-    agrees("modern-bert", &[]).await;
-    agrees("modern-bert", &[("reranker.batch", "2")]).await;
+    agrees("modern-bert", 0).await;
+    agrees("modern-bert", 2).await;
 }
 
 #[tokio::test]
 async fn a_jina_bert_reranker_gives_the_tanh_of_its_logit() {
-    agrees("jina-bert-v2", &[]).await;
-    agrees("jina-bert-v2", &[("reranker.batch", "2")]).await;
+    agrees("jina-bert-v2", 0).await;
+    agrees("jina-bert-v2", 2).await;
 }
 
 #[tokio::test]

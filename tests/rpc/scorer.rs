@@ -26,7 +26,7 @@ impl Bench {
     }
 }
 
-const COLD: (&str, &str) = ("warm.memory_bytes", "0");
+const COLD: (&str, &str) = ("kv_cache.memory_bytes", "off");
 
 fn asked(method: v1::Method, scorer: &str) -> v1::RerankRequest {
     let passages = ["the looms ran on the river", "rye bread needs a long rest", "the weir stood above the mill"];
@@ -100,7 +100,7 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
     let own = rerank(&both, asked(v1::Method::LeaveOneOut, "")).await.unwrap();
     assert_eq!(own.model, "base.gguf");
     assert!(scorer.worker.as_ref().unwrap().ready && scorer.worker.unwrap().tokens > 0);
-    assert_eq!((scorer.name, scorer.context_cells, scorer.batch_tokens), (golden("merged.gguf"), 8192, 512));
+    assert_eq!((scorer.name, scorer.context_tokens, scorer.batch_tokens), (golden("merged.gguf"), 8192, 512));
     assert_eq!(info(&base).await.scorer, None);
     for server in [both, base, merged] {
         server.stop().await;
@@ -265,7 +265,7 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
 #[tokio::test]
 async fn the_default_generator_answers_while_another_scores() {
     let scorer = golden("base.gguf");
-    let flags = [("scorer.model", scorer.as_str()), ("entailment.model", ""), COLD];
+    let flags = [("scorer.model", scorer.as_str()), ("entailment.model", "off"), COLD];
     let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let engine = app::engine(&Config::load(None, &flags).unwrap()).await.unwrap();
     let both = common::serve(engine, Arc::new(Observed::default()), 8).await;

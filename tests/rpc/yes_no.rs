@@ -18,10 +18,10 @@ const TOLERANCE: f64 = 2e-2;
 
 fn config(settings: &[(&str, &str)]) -> Config {
     let own = [
-        ("entailment.model", ""),
-        ("embedding.model", ""),
+        ("entailment.model", "off"),
+        ("embedding.model", "off"),
         ("generator.threads", "1"),
-        ("generator.reencode", "false"),
+        ("generator.reencode_megabytes", "off"),
     ];
     let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     Config::load(None, &flags.collect::<Vec<_>>()).unwrap()
@@ -87,7 +87,7 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
 #[tokio::test]
 async fn opening_and_query_are_read_once() {
     let running =
-        serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3"), ("warm.memory_bytes", "0")]).await;
+        serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3"), ("kv_cache.memory_bytes", "off")]).await;
     let case = &golden()[0];
     let text = |key: &str| case[key].as_str().unwrap();
     let of = |count: usize| {

@@ -108,7 +108,7 @@ impl Opening {
         let largest = largest.filter(|largest| tokens > *largest)?;
         Some(format!(
             "the instruction and examples take {tokens} tokens and are evaluated again for every request: an opening of at most \
-             {largest} tokens is kept, an eighth of generator.context_cells"
+             {largest} tokens is kept, an eighth of generator.context_tokens"
         ))
     }
 

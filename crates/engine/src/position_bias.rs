@@ -3,7 +3,7 @@
 //! Three sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
 //! come with the program, for generators of its catalogue, and count where no calibrated one of answers applies. The learnt ones grow with
 //! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
-//! unless the operator sets `position_bias.use_learnt`.
+//! unless `position_bias.profiles` is `learnt`.
 
 mod evidence;
 
@@ -33,7 +33,7 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(10);
 /// The order in which ranked passages should stand in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextOrder {
-    /// By a calibrated or built-in profile (with `position_bias.use_learnt` also a learnt one) whose effect exceeds its error;
+    /// By a calibrated or built-in profile (with `position_bias.profiles = "learnt"` also a learnt one) whose effect exceeds its error;
     /// otherwise best first. The default.
     #[default]
     Auto,
@@ -180,7 +180,7 @@ impl PositionBias {
         self.learning.store(on, Ordering::Relaxed);
     }
 
-    /// Whether [`ContextOrder::Auto`] may use learnt profiles (`position_bias.use_learnt`).
+    /// Whether [`ContextOrder::Auto`] may use learnt profiles (`position_bias.profiles = "learnt"`).
     pub fn set_use_learnt(&self, on: bool) {
         self.use_learnt.store(on, Ordering::Relaxed);
     }

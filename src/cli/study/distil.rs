@@ -137,11 +137,10 @@ fn conditions(config: &Config) -> Result<[(&'static str, Value); 10], Failure> {
     let (generator, limits) = (&config.generator, &config.limits);
     let (cells, batch) = app::sizes(generator).map_err(anyhow::Error::from)?;
     Ok([
-        ("generator.context_cells", json!(cells)),
+        ("generator.context_tokens", json!(cells)),
         ("generator.batch", json!(batch)),
         ("generator.threads", json!(generator.threads)),
         ("generator.gpu_layers", json!(generator.gpu_layers)),
-        ("generator.flash_attention", json!(generator.flash_attention)),
         ("generator.cache_type", json!(generator.cache_type.name())),
         ("limits.tokens_per_request", json!(limits.tokens)),
         ("limits.passages", json!(limits.passages)),

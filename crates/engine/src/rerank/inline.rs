@@ -2,7 +2,7 @@
 
 use super::quota::Quota;
 use super::{RerankRequest, Reranked};
-use crate::belief::{SampleOptions, check_references};
+use rag_metrics::belief::{SampleOptions, check_references};
 use crate::truncate::tokenise;
 use crate::utility::{Utility, UtilityRequest};
 use crate::{Engine, EngineError, Limits};
@@ -38,10 +38,8 @@ impl Inline {
     /// Refuses what the measurement after the ranking would refuse, by the fields of the ranking's request.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         if limits.orders < CONTEXTS {
-            let problem = format!(
-                "its answers have {CONTEXTS} contexts, and limits.orders of the server allows {}",
-                limits.orders
-            );
+            let problem =
+                format!("its answers have {CONTEXTS} contexts, and the server allows {} orders", limits.orders);
             return Err(EngineError::invalid("utility", problem));
         }
         check_references(&self.references, limits).map_err(own_field)
@@ -170,6 +168,6 @@ mod tests {
         let check = |orders| Inline::default().check(&Limits { orders, ..Limits::WIDE });
         assert_eq!(check(3), Ok(()));
         let EngineError::Invalid { field, problem } = check(2).unwrap_err() else { panic!("another error") };
-        assert_eq!((field.as_str(), problem.contains("limits.orders")), ("utility", true), "{problem}");
+        assert_eq!((field.as_str(), problem.contains("the server allows 2 orders")), ("utility", true), "{problem}");
     }
 }

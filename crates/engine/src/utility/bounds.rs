@@ -30,7 +30,7 @@ pub(super) fn check_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::belief::Answer;
+    use rag_metrics::belief::Answer;
     use prefix_scheduler::plan::Finish;
 
     #[test]

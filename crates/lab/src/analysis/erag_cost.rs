@@ -224,7 +224,7 @@ impl Analysis for EragCost {
         if unlike > 0 {
             report.notes.push(format!(
                 "On {unlike} questions the whole list does not fit the context: its passages were cut, those of the labels less or not, \
-                 and the ratios of these sizes are too high. Give --passage-tokens, or a larger generator.context_cells."
+                 and the ratios of these sizes are too high. Give --passage-tokens, or a larger generator.context_tokens."
             ));
         }
         Ok(report)

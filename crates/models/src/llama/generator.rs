@@ -50,18 +50,13 @@ impl<'m> LlamaGenerator<'m> {
         let step = narrow("batch", settings.batch)?;
         // llama.cpp aborts the process when a batch cannot hold one row of logits for every sequence.
         let sequences = MAX_SEQUENCES.min(step);
-        let flash = if settings.flash_attention {
-            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED
-        } else {
-            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED
-        };
         let params = LlamaContextParams::default()
-            .with_n_ctx(NonZeroU32::new(narrow("context_cells", settings.cells)?))
+            .with_n_ctx(NonZeroU32::new(narrow("context_tokens", settings.cells)?))
             .with_n_batch(step)
             .with_n_ubatch(step)
             .with_n_seq_max(sequences)
             .with_kv_unified(true)
-            .with_flash_attention_policy(flash)
+            .with_flash_attention_policy(llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED)
             .with_type_k(settings.cache_type.of_llama())
             .with_type_v(settings.cache_type.of_llama())
             .with_n_threads(threads)

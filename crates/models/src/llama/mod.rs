@@ -92,8 +92,6 @@ pub struct Settings {
     pub threads: usize,
     /// Layers on the accelerator; ignored when the build supports none.
     pub gpu_layers: u32,
-    /// Whether attention is computed in one fused kernel. [`CacheType::Q8_0`] needs it.
-    pub flash_attention: bool,
     /// Numbers in the cells of the cache.
     pub cache_type: CacheType,
     /// SHA-256 of the file at `path` where saved states outlive the process; otherwise it may be empty.
@@ -238,7 +236,6 @@ impl Settings {
             batch,
             threads: 1,
             gpu_layers: 0,
-            flash_attention: true,
             cache_type: CacheType::default(),
             sha256: String::new(),
             adapter: None,

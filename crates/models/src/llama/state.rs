@@ -15,11 +15,11 @@ use prefix_scheduler::model::ModelError;
 /// The crate whose llama.cpp writes the states. Its version is pinned in Cargo.toml.
 const BUILD: &str = "llama-cpp-sys-2 0.1.161";
 
-/// What a state depends on beside its tokens. Without flash attention llama.cpp stores values transposed.
+/// Everything but its tokens that a state depends on.
 pub(super) fn identity(settings: &Settings) -> String {
-    let Settings { sha256, flash_attention, cells, cache_type, adapter, .. } = settings;
+    let Settings { sha256, cells, cache_type, adapter, .. } = settings;
     // Some files have other rotary factors for a longer context.
-    let own = format!("{BUILD}, file {sha256}, {cells} cells {}, flash attention {flash_attention}", cache_type.name());
+    let own = format!("{BUILD}, file {sha256}, {cells} cells {}", cache_type.name());
     match adapter {
         Some(adapter) => format!("{own}, adapter {} times {}", adapter.sha256, adapter.scale),
         None => own,
@@ -141,7 +141,6 @@ mod tests {
                 batch: 256,
                 threads: 1,
                 gpu_layers: 0,
-                flash_attention: true,
                 cache_type: CacheType::default(),
                 sha256: "f".to_owned(),
                 adapter,
@@ -152,7 +151,7 @@ mod tests {
             assert!(all[..index].iter().all(|other| other != one), "{one}");
         }
         // States on disk that were written before there were adapters stay valid.
-        assert!(all[0].ends_with("file f, 512 cells f16, flash attention true"), "{}", all[0]);
+        assert!(all[0].ends_with("file f, 512 cells f16"), "{}", all[0]);
     }
 
     #[test]

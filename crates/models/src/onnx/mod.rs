@@ -1,5 +1,5 @@
 //! Entailment models, cross-encoders and embedding models in ONNX Runtime. The shared library is loaded at the first use, from
-//! the store or from `entailment.library`. A process has one environment.
+//! the store or from `ORT_DYLIB_PATH`. A process has one environment.
 
 mod cross_encoder;
 mod embedding;

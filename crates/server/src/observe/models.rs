@@ -147,7 +147,11 @@ fn states(page: &mut Page, model: &str, figures: &Figures) {
         ("rerankd_passage_states", "States of passages in memory.", figures.states),
         ("rerankd_passage_states_bytes", "Bytes of the states in memory.", figures.bytes),
         ("rerankd_passage_states_held_bytes", "Bytes of states that requests hold for themselves.", figures.held),
-        ("rerankd_passage_states_limit_bytes", "Most bytes of states in memory (warm.memory_bytes).", figures.limit),
+        (
+            "rerankd_passage_states_limit_bytes",
+            "Most bytes of states in memory (kv_cache.memory_bytes).",
+            figures.limit,
+        ),
     ] {
         page.gauge(metric, help, &labels, count(value));
     }

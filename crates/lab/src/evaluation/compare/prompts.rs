@@ -8,9 +8,9 @@ use rag_metrics::resample::format_p_value;
 /// The keys of the configuration that give prompts a frame.
 const fn keys(frame: Frame) -> &'static str {
     match frame {
-        Frame::Chat => "generator.chat_template=true, generator.jinja=false",
-        Frame::Jinja => "generator.chat_template=true, generator.jinja=true",
-        Frame::Plain => "generator.chat_template=false, generator.jinja=false",
+        Frame::Chat => "generator.chat_template=auto",
+        Frame::Jinja => "generator.chat_template=jinja",
+        Frame::Plain => "generator.chat_template=off",
     }
 }
 
@@ -116,16 +116,13 @@ mod tests {
         let kept = of(&[Row::named("moi"), row("moi+plain", 0.1, 0.06)]).unwrap();
         assert!(kept.starts_with("Prompts: keep"), "{kept}");
         let taken = of(&[row("moi+jinja", 0.1, 0.05), row("moi+plain", 0.2, 0.01)]).unwrap();
-        assert!(
-            taken.starts_with("Prompts: take plain (generator.chat_template=false, generator.jinja=false). moi"),
-            "{taken}"
-        );
+        assert!(taken.starts_with("Prompts: take plain (generator.chat_template=off). moi"), "{taken}");
         // Another method loses by it.
         let loses = [row("moi+plain", 0.2, 0.01), row("cascade+plain", -0.1, 0.01)];
         let kept = of(&loses).unwrap();
         assert!(kept.starts_with("Prompts: keep") && kept.ends_with("but cascade loses."), "{kept}");
         let other = of(&[&loses[..], &[row("moi+jinja", 0.1, 0.05)]].concat()).unwrap();
-        let expected = "Prompts: take jinja (generator.chat_template=true, generator.jinja=true). moi gains 0.100";
+        let expected = "Prompts: take jinja (generator.chat_template=jinja). moi gains 0.100";
         assert!(other.starts_with(expected), "{other}");
         // What is largest need not be significant.
         let mixed = [row("moi+plain", 0.3, 0.4), row("first+plain", 0.1, 0.01), row("yes-no+plain", -0.3, 0.4)];

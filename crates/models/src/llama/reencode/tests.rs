@@ -23,7 +23,6 @@ fn bench() -> Bench {
         batch: 256,
         threads: 1,
         gpu_layers: 0,
-        flash_attention: true,
         cache_type: super::super::CacheType::default(),
         sha256: String::new(),
         adapter: None,
