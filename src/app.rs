@@ -59,7 +59,7 @@ pub fn end_at_once(code: u8) {
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model or adapter of the configured name, others could have written to the folder `kv_cache.disk`, or no
+/// The store has no model or adapter of the configured name, others could have written to the folder `passage_cache.disk`, or no
 /// thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
@@ -67,7 +67,7 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         generator::find(section, settings, &config.store)?;
     }
     if let Some(disk) = &config.scheduler.warm.disk {
-        disk.check().map_err(|problem| anyhow::anyhow!("kv_cache.disk: {}: {problem}", disk.folder.display()))?;
+        disk.check().map_err(|problem| anyhow::anyhow!("passage_cache.disk: {}: {problem}", disk.folder.display()))?;
     }
     let name = config.generator.model.clone();
     let generator = generator::start(&config.generator, (engine::models::Role::Generator, name), config);

@@ -77,8 +77,10 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
     let folder = folder();
     let states = folder.path().join("states");
     // Without a bound of the wait, which a machine that is busy with other work exceeds.
-    let config =
-        format!("{}[kv_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n", own_store(folder.path()));
+    let config = format!(
+        "{}[passage_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n",
+        own_store(folder.path())
+    );
     let mut serving = Serving::start_in(&folder, &config, &[], "").await;
     let expected = answer(&serving, v1::Method::QueryGeneration).await;
     for round in 0..2 {
@@ -135,7 +137,7 @@ async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start
     std::fs::copy(&located.path, &model).unwrap();
     // Nothing is kept of passages, so every request reads the weights.
     let text = format!(
-        "{}[generator]\nmodel = {model:?}\n[kv_cache]\nmemory_bytes = \"off\"\n[position_bias]\nlearn = false\n",
+        "{}[generator]\nmodel = {model:?}\n[passage_cache]\nmemory_bytes = \"off\"\n[position_bias]\nlearn = false\n",
         own_store(folder.path())
     );
     let serving = Serving::start_in(&folder, &text, &[], "").await;
@@ -230,8 +232,10 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
     let folder = folder();
     let states = folder.path().join("states");
     // Without a bound of the wait, which a machine that is busy with other work exceeds.
-    let config =
-        format!("{}[kv_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n", own_store(folder.path()));
+    let config = format!(
+        "{}[passage_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n",
+        own_store(folder.path())
+    );
     let serving = Serving::start_in(&folder, &config, &[], FULL_DISK).await;
     let passages = short(v1::Method::Moi).passages;
     let mut warmed = serving.client().await.warm_passages(v1::WarmPassagesRequest { passages }).await.unwrap();

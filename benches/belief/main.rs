@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
     let folder = std::path::Path::new(folder);
     let number = |name: &str, default: usize| data::option(&rest, name).map_or(Ok(default), str::parse);
     let runtime = tokio::runtime::Runtime::new()?;
-    let config = Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "off".to_owned())])?;
+    let config = Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     match command.as_str() {
         "entailment" => runtime.block_on(entailment::quality(&config, folder, number("pairs", 4_000)?)),

@@ -32,7 +32,7 @@ fn main() -> anyhow::Result<()> {
     let command = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
     let number = |name: &str, default: usize| data::option(&rest, name).map_or(Ok(default), str::parse);
-    let config = Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "off".to_owned())])?;
+    let config = Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     let runtime = tokio::runtime::Runtime::new()?;
     match command.as_str() {

@@ -155,7 +155,7 @@ impl Bench<'_> {
         let hidden = [("CUDA_VISIBLE_DEVICES", ""), ("GGML_VK_VISIBLE_DEVICES", "")];
         let settings = ["generator.gpu_layers=0".to_owned(), "generator.reencode_megabytes=off".to_owned()];
         let on_cpu = Server::with_environment(self.arguments.model.as_deref(), 0, &settings, &hidden).await?;
-        for (method, name) in [(Method::QueryGeneration, "query generation"), (Method::BayesSaliencySum, "joint")] {
+        for (method, name) in [(Method::QueryGeneration, "query generation"), (Method::BayesSaliency, "joint")] {
             let (query, list) = (self.texts.query(90, QUERY), self.list(90, 10));
             let ours = utilities(&server.rerank(method, &query, &list).await?.1);
             let theirs = utilities(&on_cpu.rerank(method, &query, &list).await?.1);

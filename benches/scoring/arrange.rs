@@ -54,7 +54,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     anyhow::ensure!(most + calibrate <= all.len(), "{path}: has {} questions", all.len());
     let task = Task { name, cap: number("passage-tokens", 48)?, calibrate, whole };
     let runtime = tokio::runtime::Runtime::new()?;
-    let config = Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "off".to_owned())])?;
+    let config = Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     report::about(&engine.generator()?.info);

@@ -54,7 +54,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let questions = data::read(Path::new(path), skip + most)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let config = Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "off".to_owned())])?;
+    let config = Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     let info = &engine.generator()?.info;

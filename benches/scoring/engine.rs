@@ -47,7 +47,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let runtime = Runtime::new()?;
     // Repetitions of one request would otherwise cost its query alone. With `--warm` they do.
     let cold = !arguments.iter().any(|argument| argument == "--warm");
-    let mut flags: Vec<_> = cold.then(|| ("kv_cache.memory_bytes".to_owned(), "off".to_owned())).into_iter().collect();
+    let mut flags: Vec<_> =
+        cold.then(|| ("passage_cache.memory_bytes".to_owned(), "off".to_owned())).into_iter().collect();
     flags.extend(data::option(arguments, "model").map(|model| ("generator.model".to_owned(), model.to_owned())));
     let config = Config::load(None, &flags)?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;

@@ -89,9 +89,9 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut settings = vec![
         format!("http.listen=127.0.0.1:{http}"),
         format!("metrics.listen=127.0.0.1:{metrics}"),
-        "kv_cache.memory_bytes=67108864".to_owned(),
-        format!("kv_cache.disk={}", scratch.path().join("states").display()),
-        "kv_cache.disk_bytes=134217728".to_owned(),
+        "passage_cache.memory_bytes=67108864".to_owned(),
+        format!("passage_cache.disk={}", scratch.path().join("states").display()),
+        "passage_cache.disk_bytes=134217728".to_owned(),
         "log.filter=off".to_owned(),
     ];
     settings.extend(arguments.settings.iter().cloned());

@@ -53,7 +53,12 @@ impl Server {
         let program = std::env::var_os("RERANKD").unwrap_or_else(|| env!("CARGO_BIN_EXE_rerankd").into());
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--address-file"]).arg(&address_file);
-        command.args(["--set", &format!("kv_cache.memory_bytes={memory_bytes}"), "--set", "position_bias.learn=false"]);
+        command.args([
+            "--set",
+            &format!("passage_cache.memory_bytes={memory_bytes}"),
+            "--set",
+            "position_bias.learn=false",
+        ]);
         for setting in settings {
             command.args(["--set", setting]);
         }

@@ -14,7 +14,7 @@ use models::store::Store;
 pub use moi::profile::Origin;
 use moi::profile::{Profile, Profiles, Subject};
 
-/// Version of the file format.
+/// Version of the file.
 const FORMAT: u64 = 3;
 
 /// The file of one generator, template and origin.
@@ -220,7 +220,10 @@ mod tests {
         content["format"] = serde_json::Value::from(2);
         std::fs::write(file.path(), sealed::to_bytes(&content).unwrap()).unwrap();
         let error = file.load().unwrap_err().to_string();
-        assert!(error.contains("format 2, this program reads 3") && error.contains("damaged-1"), "{error}");
+        assert!(
+            error.contains("version 2, and this program reads version 3") && error.contains("damaged-1"),
+            "{error}"
+        );
         assert!(file.path().with_extension("damaged-1").exists());
         assert_eq!(file.load().unwrap(), Profiles::default());
     }

@@ -22,7 +22,7 @@ struct Sealed {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The content cannot be trusted. The file was renamed.
-    #[error("{path}: {problem}; set aside as {aside}")]
+    #[error("{path}: {problem}; set aside as {aside}: {remedy}")]
     Damaged {
         /// Path of the file before it was renamed.
         path: String,
@@ -30,6 +30,8 @@ pub enum ProfileError {
         problem: String,
         /// Its new path.
         aside: String,
+        /// The next step.
+        remedy: &'static str,
     },
     /// The content cannot be trusted, and the file could not be renamed.
     #[error("{path}: {problem}; it cannot be set aside: {error}")]
@@ -119,8 +121,8 @@ impl SealedFile {
             let content = content(&bytes)?;
             match content.get("format").and_then(serde_json::Value::as_u64) {
                 Some(stated) if stated == format => {}
-                Some(stated) => return Err(format!("format {stated}, this program reads {format}").into()),
-                None => return Err("states no format".into()),
+                Some(stated) => return Err(format!("version {stated}, and this program reads version {format}").into()),
+                None => return Err("states no version".into()),
             }
             let content: Content<T> = serde_json::from_value(content)?;
             if content.generator != self.generator || content.template != self.template {
@@ -143,8 +145,20 @@ impl SealedFile {
     fn set_aside(&self, Fault(problem): Fault) -> ProfileError {
         let path = self.path.display().to_string();
         match self.rename("damaged") {
-            Ok(free) => ProfileError::Damaged { path, problem, aside: free.display().to_string() },
+            Ok(free) => {
+                let aside = free.display().to_string();
+                ProfileError::Damaged { path, problem, aside, remedy: self.remedy() }
+            }
             Err(error) => ProfileError::Unmoved { path, problem, error },
+        }
+    }
+
+    /// What writes a new file of this kind.
+    fn remedy(&self) -> &'static str {
+        match self.path.to_string_lossy().rsplit('.').nth(1) {
+            Some("learnt") => "a server learns it again",
+            Some("ranking") => "run `rerankd calibrate --ranking` again",
+            _ => "run `rerankd calibrate` again",
         }
     }
 

@@ -256,7 +256,7 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
         if let Some(adapter) = &info.adapter {
             tracing::info!(adapter = %adapter.name, sha256 = %adapter.sha256, scale = adapter.scale, "adapter applied");
         }
-        tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, frame = info.frame_in_use().name(), compute = %info.compute, "{role} ready");
+        tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, prompt_format = info.frame_in_use().name(), compute = %info.compute, "{role} ready");
         loaded.push(generator);
     }
     let generators = async {

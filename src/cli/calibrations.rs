@@ -6,7 +6,6 @@ use super::{Failure, SettingsArgs, output};
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::ProfileError;
 use crate::{app, telemetry};
-use engine::fusing::MIXTURE_VERSION;
 use engine::fusion::calibration::Calibration;
 use engine::models::Role;
 
@@ -59,7 +58,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
     for (role, one) in all {
         table.add_row(vec![
             role.name().to_owned(),
-            one.method.clone() + if one.holds_with(MIXTURE_VERSION) { "" } else { " (outdated)" },
+            one.method.clone(),
             one.fused_with(),
             weights(one),
             format!("{:.3}, {:.3}", one.score.intercept, one.score.slope),
@@ -101,7 +100,6 @@ pub(super) fn fields(one: &Calibration) -> Value {
         "outranks_per_nat": one.outranks_per_nat,
         "lists": one.lists,
         "passages": one.passages,
-        "outdated": !one.holds_with(MIXTURE_VERSION),
     })
 }
 

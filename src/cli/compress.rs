@@ -150,7 +150,7 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     // Before a model is loaded.
     request.check_options()?;
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
-    let unanswered = || Failure::Other(anyhow::anyhow!("the server does not compress: it is of an earlier version"));
+    let unanswered = || Failure::Other(anyhow::anyhow!("the answer has no compression"));
     let report = answer.compression.as_ref().ok_or_else(unanswered)?;
     let default = if output::on_terminal() { Format::Table } else { Format::Json };
     match args.format.unwrap_or(default) {

@@ -199,7 +199,7 @@ pub(super) enum Format {
 
 /// Accepts the names of the registered methods. The help shows each with its summary.
 pub(super) fn method_parser() -> PossibleValuesParser {
-    PossibleValuesParser::new(methods::all().map(|method| PossibleValue::new(method.name()).help(method.summary())))
+    PossibleValuesParser::new(methods::all().map(|method| PossibleValue::new(method.name()).help(method.help())))
 }
 
 impl RerankArgs {

@@ -17,8 +17,8 @@ use protocol::{client, v1};
 
 /// Read passages ahead of time, so that reranking them costs the query only.
 ///
-/// A server keeps their states in memory, and on disk where kv_cache.disk is set. Without --server the states go to the folder
-/// kv_cache.disk. Passages whose states are there are skipped, so the command can be repeated after an interruption.
+/// A server keeps their states in memory, and on disk where passage_cache.disk is set. Without --server the states go to the folder
+/// passage_cache.disk. Passages whose states are there are skipped, so the command can be repeated after an interruption.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd warm passages.jsonl --server 127.0.0.1:50051")]
 pub(super) struct WarmArgs {
@@ -60,7 +60,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         Some(_) => None,
         None if config.scheduler.warm.disk.is_none() => {
             return Err(Failure::Input(
-                "kv_cache.disk: must be set, or --server: states in memory end with this command".into(),
+                "passage_cache.disk: must be set, or --server: states in memory end with this command".into(),
             ));
         }
         None => {
@@ -68,7 +68,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
             config.scheduler.warm.memory_bytes = 1;
             let engine = app::engine(&config).await?;
             if !engine.keeps_on_disk()? {
-                let problem = "kv_cache.disk: no states can be kept in this folder; the log above says why";
+                let problem = "passage_cache.disk: no states can be kept in this folder; the log above says why";
                 return Err(Failure::Input(problem.into()));
             }
             Some(engine)
@@ -113,9 +113,9 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.model.clone_from(&done.model);
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
             output::complain(if engine.is_some() {
-                "no more states are kept: raise kv_cache.disk_bytes, or delete files of kv_cache.disk; the log above says what failed"
+                "no more states are kept: raise passage_cache.disk_bytes, or delete files of passage_cache.disk; the log above says what failed"
             } else {
-                "there is no room for more states: raise kv_cache.memory_bytes or kv_cache.disk_bytes, or delete files of kv_cache.disk"
+                "there is no room for more states: raise passage_cache.memory_bytes or passage_cache.disk_bytes, or delete files of passage_cache.disk"
             });
             break;
         }
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(of("passages[1].text: must not be empty"), Ok((1, "text: must not be empty".to_owned())));
         assert_eq!(of("InvalidArgument: passages[0]: too long"), Ok((0, "too long".to_owned())));
         assert_eq!(of("passages[2].text: must not be empty"), Err("passages[2].text: must not be empty".to_owned()));
-        assert_eq!(of("kv_cache.disk: must be set"), Err("kv_cache.disk: must be set".to_owned()));
+        assert_eq!(of("passage_cache.disk: must be set"), Err("passage_cache.disk: must be set".to_owned()));
     }
 
     #[test]

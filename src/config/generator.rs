@@ -92,7 +92,8 @@ impl Generator {
         let cells = keys.number_or(&key("context_tokens"), "auto", 256..=1 << 24);
         let batch = keys.number_or(&key("batch"), "auto", 16..=1 << 16);
         if cells.zip(batch).is_some_and(|(cells, batch)| batch > cells) {
-            keys.fault(&key("batch"), format!("must not exceed {}", key("context_tokens")));
+            let [batch, cells] = ["batch", "context_tokens"].map(|name| keys.source(&key(name)));
+            keys.fault(&batch, format!("must not exceed {cells}"));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let prompts = YesNoPrompt::ALL.map(YesNoPrompt::name).join(", ");

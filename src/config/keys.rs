@@ -81,6 +81,11 @@ impl Keys {
         self.faults.iter().any(|fault| fault.starts_with(start))
     }
 
+    /// The key that the value of `key` is from: for one that `[scorer]` inherits, that of `[generator]`.
+    pub fn source(&self, key: &str) -> String {
+        self.find(key).0
+    }
+
     /// A number within `range`.
     pub fn number<T>(&mut self, key: &str, range: RangeInclusive<T>) -> T
     where
@@ -111,7 +116,7 @@ impl Keys {
 
     /// Text that is not empty; `None` if the value is `word`.
     pub fn text_or(&mut self, key: &str, word: &str) -> Option<String> {
-        self.parsed_or(key, word, "a text", |text| Some(text).filter(|text| !text.is_empty()).map(str::to_owned))
+        self.parsed_or(key, word, "other text", |text| Some(text).filter(|text| !text.is_empty()).map(str::to_owned))
     }
 
     /// A text as `parse` reads it, which the error calls `what`; `None` if the value is `word`.
@@ -197,11 +202,12 @@ fn unknown(path: &str, known: &[String]) -> String {
     let (section, name) = path.split_once('.').unwrap_or((path, ""));
     let similarity = |other: &String| {
         let (other_section, other_name) = other.split_once('.').unwrap_or((other, ""));
-        let whole = strsim::jaro_winkler(path, other);
-        // The right name in another section, or the right section.
-        let moved = if name == other_name { 0.9 } else { 0.0 };
-        let misspelt = if section == other_section { strsim::jaro_winkler(name, other_name) } else { 0.0 };
-        whole.max(moved).max(misspelt)
+        if section == other_section {
+            return strsim::jaro_winkler(name, other_name);
+        }
+        // The right name in another section, or both misspelt.
+        let moved = if name == other_name { SIMILAR } else { 0.0 };
+        moved + (1.0 - SIMILAR) * strsim::normalized_levenshtein(path, other)
     };
     let nearest = known.iter().map(|key| (similarity(key), key)).max_by(|one, other| one.0.total_cmp(&other.0));
     let siblings: Vec<&str> = known.iter().filter_map(|key| key.strip_prefix(section)?.strip_prefix('.')).collect();
@@ -252,7 +258,7 @@ fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         // A name of digits.
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Number(_) => Some(value.to_string()),
         _ => None,
     }
 }
@@ -317,7 +323,7 @@ mod tests {
             Keys::merge(None, &[], &flags).unwrap().faults.join("|")
         };
         assert_eq!(fault("limits.pasages"), "limits.pasages: unknown key; did you mean limits.passages?");
-        assert_eq!(fault("warm.disk_bytes"), "warm.disk_bytes: unknown key; did you mean kv_cache.disk_bytes?");
+        assert_eq!(fault("warm.disk_bytes"), "warm.disk_bytes: unknown key; did you mean passage_cache.disk_bytes?");
         let jinja = "generator.jinja: unknown key; did you mean ";
         assert!(!fault("generator.jinja").starts_with(jinja), "{}", fault("generator.jinja"));
         let keepalive = fault("connections.keepalive_seconds");

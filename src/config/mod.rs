@@ -17,13 +17,13 @@ use serde_json::Value;
 
 use engine;
 use engine::models::Role;
-use server::observe::traces::TraceOptions;
-use prefix_scheduler::scheduler::entailment::EntailmentOptions;
-use prefix_scheduler::scheduler::generator::SchedulerOptions;
 use models::store::Store;
 use models::{catalog, fetch};
-use server::transport::AccessFiles;
+use prefix_scheduler::scheduler::entailment::EntailmentOptions;
+use prefix_scheduler::scheduler::generator::SchedulerOptions;
 use prefix_scheduler::warm::{self, DiskOptions};
+use server::observe::traces::TraceOptions;
+use server::transport::AccessFiles;
 
 pub use generator::Generator;
 pub use http::Http;
@@ -228,14 +228,14 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
     let scorer = Generator::read_scorer(&generator, &mut keys);
     let longest_wait = keys.number_or("limits.queue_seconds", "unlimited", 1..=MOST_SECONDS).map(Duration::from_secs);
     let scheduler = SchedulerOptions {
-        warm: kv_cache(&mut keys),
+        warm: passage_cache(&mut keys),
         template: engine::prompt::TEMPLATE_VERSION.to_owned(),
         reproducible: keys.flag("generator.reproducible"),
         name: "generator",
         longest_wait,
     };
     if scheduler.reproducible && scheduler.warm.disk.is_some() {
-        keys.fault("kv_cache.disk", "must be \"off\" if generator.reproducible is true, which keeps no KV cache");
+        keys.fault("passage_cache.disk", "must be \"off\" if generator.reproducible is true, which keeps no KV cache");
     }
     let profiles = keys.choice("position_bias.profiles", &Profiles::ALL);
     let catalog = keys.text_or("models.catalog", "off").map(PathBuf::from);
@@ -307,12 +307,12 @@ fn limits(permit_wait: Option<Duration>, keys: &mut Keys) -> engine::Limits {
 }
 
 /// How much of the KV cache of passages is kept.
-fn kv_cache(keys: &mut Keys) -> warm::Options {
-    let memory_bytes = keys.number_or("kv_cache.memory_bytes", "off", 1..=1 << 50);
-    let bytes = keys.number("kv_cache.disk_bytes", 1..=1 << 50);
-    let disk = keys.text_or("kv_cache.disk", "off");
+fn passage_cache(keys: &mut Keys) -> warm::Options {
+    let memory_bytes = keys.number_or("passage_cache.memory_bytes", "off", 1..=1 << 50);
+    let bytes = keys.number("passage_cache.disk_bytes", 1..=1 << 50);
+    let disk = keys.text_or("passage_cache.disk", "off");
     if memory_bytes.is_none() && disk.is_some() {
-        keys.fault("kv_cache.disk", "must be \"off\" if kv_cache.memory_bytes is \"off\"");
+        keys.fault("passage_cache.disk", "must be \"off\" if passage_cache.memory_bytes is \"off\"");
     }
     let disk = disk.map(|folder| DiskOptions { folder: PathBuf::from(folder), bytes });
     warm::Options { memory_bytes: memory_bytes.unwrap_or(0), disk }

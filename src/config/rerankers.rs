@@ -90,7 +90,7 @@ pub(super) fn read(threads: usize, keys: &mut Keys) -> Rerankers {
     let embedding = keys.text_or("embedding.model", "off").map(|name| model(name, most_tokens));
     let poolings = format!("one of {}", Pooling::ALL.map(Pooling::name).join(", "));
     let pooling = keys.parsed_or("embedding.pooling", "auto", &poolings, Pooling::find);
-    let mut prefix = |key| keys.parsed_or(key, "auto", "a text", |text| Some(text.to_owned()));
+    let mut prefix = |key| keys.parsed_or(key, "auto", "other text", |text| Some(text.to_owned()));
     let (query_prefix, passage_prefix) = (prefix("embedding.query_prefix"), prefix("embedding.passage_prefix"));
     let cache_entries = keys.number_or("embedding.cache_entries", "off", 1..=10_000_000).unwrap_or(0);
     let embedding =

@@ -69,21 +69,21 @@ fn number_types_of_the_kv_cache_are_named() {
 #[test]
 fn cached_passages_on_disk_need_memory() {
     let folder = |text| load(text, &[], &[]).map(|config| config.scheduler.warm);
-    let found = folder("[kv_cache]\nmemory_bytes = 5\ndisk = \"/states\"\ndisk_bytes = 7").unwrap();
+    let found = folder("[passage_cache]\nmemory_bytes = 5\ndisk = \"/states\"\ndisk_bytes = 7").unwrap();
     let disk = Some(DiskOptions { folder: "/states".into(), bytes: 7 });
     assert_eq!(found, warm::Options { memory_bytes: 5, disk });
-    assert_eq!(folder("[kv_cache]\nmemory_bytes = \"off\"").unwrap(), warm::Options::default());
-    let faults = folder("[kv_cache]\nmemory_bytes = \"off\"\ndisk = \"/states\"").unwrap_err().faults;
-    assert!(faults[0].starts_with("kv_cache.disk: must be \"off\""), "{faults:?}");
-    let faults = folder("[kv_cache]\nmemory_bytes = 0").unwrap_err().faults;
-    assert!(faults[0].starts_with("kv_cache.memory_bytes: must be \"off\" or between 1 and "), "{faults:?}");
+    assert_eq!(folder("[passage_cache]\nmemory_bytes = \"off\"").unwrap(), warm::Options::default());
+    let faults = folder("[passage_cache]\nmemory_bytes = \"off\"\ndisk = \"/states\"").unwrap_err().faults;
+    assert!(faults[0].starts_with("passage_cache.disk: must be \"off\""), "{faults:?}");
+    let faults = folder("[passage_cache]\nmemory_bytes = 0").unwrap_err().faults;
+    assert!(faults[0].starts_with("passage_cache.memory_bytes: must be \"off\" or between 1 and "), "{faults:?}");
 }
 
 #[test]
 fn reproducible_scores_and_states_on_disk_exclude_each_other() {
     assert!(load("[generator]\nreproducible = true", &[], &[]).unwrap().scheduler.reproducible);
-    let text = "[generator]\nreproducible = true\n[kv_cache]\ndisk = \"/states\"";
-    assert!(load(text, &[], &[]).unwrap_err().faults[0].starts_with("kv_cache.disk: "));
+    let text = "[generator]\nreproducible = true\n[passage_cache]\ndisk = \"/states\"";
+    assert!(load(text, &[], &[]).unwrap_err().faults[0].starts_with("passage_cache.disk: "));
 }
 
 #[test]

@@ -224,7 +224,6 @@ fn results_of_another_adapter_or_scale_are_not_continued() {
 #[test]
 fn a_pull_names_the_key_of_a_wrong_adapter() {
     let folder = tempfile::tempdir().unwrap();
-    let adapter = golden("adapter.gguf");
     let cases: [(&[(&str, &str)], &str); 3] = [
         (
             &[("generator.adapter", "/nowhere/a.gguf")],

@@ -206,7 +206,7 @@ pub async fn wait_for(what: &str, done: impl Fn() -> bool) {
 /// The default configuration: the default models in the user's store. No states are kept, so that equal requests served alone
 /// give byte-equal scores; tests/real/warm.rs keeps them.
 pub fn real_config() -> Config {
-    Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "off".to_owned())]).unwrap()
+    Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())]).unwrap()
 }
 
 /// The default generator, shared by all tests of a program. It runs on its own thread, independent of the tests'

@@ -135,7 +135,6 @@ async fn a_calibration_is_followed_whatever_its_date() {
         let calibration = Calibration {
             embedding: None,
             model: None,
-            mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
             method,
             mix: None,
             score,

@@ -136,8 +136,8 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
             "entailment.model=off".into(),
             "embedding.model=off".into(),
             format!("models.store={}", folder.path().join("store").display()),
-            format!("kv_cache.disk={}", disk.display()),
-            format!("kv_cache.disk_bytes={bytes}"),
+            format!("passage_cache.disk={}", disk.display()),
+            format!("passage_cache.disk_bytes={bytes}"),
         ];
         let mut arguments = vec!["warm", data.to_str().unwrap()];
         arguments.extend(keys.iter().flat_map(|key| ["--set", key.as_str()]));
@@ -153,7 +153,7 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
         || std::fs::read_dir(&disk).unwrap().filter_map(|entry| entry.ok()?.path().extension().map(drop)).count();
     let (counts, told) = read(1_000);
     assert_eq!((counts, files()), ([0, 0, 0], 0), "{told}");
-    assert!(told.contains("raise kv_cache.disk_bytes"), "{told}");
+    assert!(told.contains("raise passage_cache.disk_bytes"), "{told}");
     let (counts, told) = read(10_000_000);
     assert_eq!((counts[0], counts[2]), (3, 3), "{told}");
     assert!(files() >= 3);
@@ -170,7 +170,6 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
     let calibration = |method: &str| Calibration {
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: method.into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

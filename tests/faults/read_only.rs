@@ -59,7 +59,7 @@ async fn states_that_cannot_be_written_are_read_and_cost_no_request() {
             std::fs::set_permissions(&states, std::fs::Permissions::from_mode(mode)).unwrap();
         }
     };
-    let config = format!("{}[kv_cache]\ndisk = {states:?}\n", own_store(scratch.path()));
+    let config = format!("{}[passage_cache]\ndisk = {states:?}\n", own_store(scratch.path()));
     let serving = Serving::start_in(&scratch, &config, &[], "").await;
     let expected = ask(&serving, &TEXTS).await;
     ends_well(serving).await;

@@ -65,7 +65,6 @@ async fn results_are_bounded_by_their_scores() {
         mix: None,
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         score: Platt { intercept: -1.0, slope: 9.0 },
         lists: 40,
         passages: 800,
@@ -148,7 +147,7 @@ async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engin
         ("entailment.model", "off"),
         ("embedding.model", "off"),
         ("generator.threads", "1"),
-        ("kv_cache.memory_bytes", "off"),
+        ("passage_cache.memory_bytes", "off"),
         ("generator.model", generator.to_str().unwrap()),
         ("scorer.model", scorer.to_str().unwrap()),
     ];

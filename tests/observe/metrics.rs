@@ -114,7 +114,7 @@ async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
     let page = observable.scrape_until("the request runs", busy).await;
     assert_eq!((page.sum("grpc_server_started_total", &RERANK), handled(&page, "OK")), (1.0, 0.0));
     assert!(page.sum("rerankd_backlog_tokens", &[]) > 0.0);
-    let held = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) > 0.0;
+    let held = |page: &Page| page.sum("rerankd_kv_cache_used_ratio", &[]) > 0.0;
     observable.scrape_until("cells are held", held).await;
     let status = observable.server.client().await.rerank(wire("who?", &PASSAGES)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
@@ -137,9 +137,9 @@ async fn cells_count_as_used_when_they_are_granted() {
     let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
     let page = observable.scrape_until("the request runs", busy).await;
     // The passage takes two seconds to read, in a cache of 4,096 cells.
-    assert!(page.sum("rerankd_cache_cells_used_ratio", &[]) > 1_000.0 / 4_096.0, "{:#?}", page.samples);
+    assert!(page.sum("rerankd_kv_cache_used_ratio", &[]) > 1_000.0 / 4_096.0, "{:#?}", page.samples);
     running.abort();
-    let free = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) == 0.0;
+    let free = |page: &Page| page.sum("rerankd_kv_cache_used_ratio", &[]) == 0.0;
     observable.scrape_until("the cells are free", free).await;
 }
 
@@ -148,7 +148,7 @@ async fn cells_count_as_used_when_they_are_granted() {
 async fn the_cache_is_full_when_the_next_plan_does_not_fit() {
     let capacity = Capacity { cells: 2_000, sequences: 64, batch: 64 };
     let observable = start(Scripted { delay: Duration::from_millis(4), capacity, ..Scripted::default() }).await;
-    let full = |page: &Page| page.sum("rerankd_cache_full", &[]);
+    let full = |page: &Page| page.sum("rerankd_kv_cache_full", &[]);
     let ask = |mut client: RerankServiceClient<Channel>, priority: &'static str| {
         let long = wire("who?", &["x".repeat(1_000).as_str()]);
         let mut request = Request::new(v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long });
@@ -161,7 +161,7 @@ async fn the_cache_is_full_when_the_next_plan_does_not_fit() {
     assert_eq!(full(&page), 0.0, "nobody waits");
     let second = ask(observable.server.client().await, "high");
     let page = observable.scrape_until("the second one waits", |page| full(page) == 1.0).await;
-    let used = page.sum("rerankd_cache_cells_used_ratio", &[]);
+    let used = page.sum("rerankd_kv_cache_used_ratio", &[]);
     assert!(used > 0.5 && used < 0.7, "{used}");
     second.abort();
     observable.scrape_until("nobody waits any more", |page| full(page) == 0.0).await;
@@ -254,21 +254,21 @@ async fn states_of_passages_are_counted() {
     let observable = start(Scripted { warm, ..Scripted::default() }).await;
     let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..wire("who?", &PASSAGES) };
     let own = [("model", "scripted")];
-    let lookups = |page: &Page, result| page.sum("rerankd_passage_state_lookups_total", &[own[0], ("result", result)]);
+    let lookups = |page: &Page, result| page.sum("rerankd_passage_cache_lookups_total", &[own[0], ("result", result)]);
     let mut client = observable.server.client().await;
     client.rerank(request.clone()).await.unwrap();
     let page = observable.scrape().await;
-    let states = page.sum("rerankd_passage_states", &own);
+    let states = page.sum("rerankd_passage_cache_entries", &own);
     assert!(states >= 4.0 && lookups(&page, "miss") >= 4.0 && lookups(&page, "hit") == 0.0, "{:#?}", page.samples);
-    assert!(page.sum("rerankd_passage_states_bytes", &own) > 0.0);
-    assert_eq!(page.sum("rerankd_passage_states_limit_bytes", &own), f64::from(1 << 20));
+    assert!(page.sum("rerankd_passage_cache_bytes", &own) > 0.0);
+    assert_eq!(page.sum("rerankd_passage_cache_limit_bytes", &own), f64::from(1 << 20));
     client.rerank(request).await.unwrap();
     let page = observable.scrape().await;
     assert!(lookups(&page, "hit") >= 4.0);
-    let gone = ["rerankd_passage_state_evictions_total", "rerankd_passage_state_reads_total"];
+    let gone = ["rerankd_passage_cache_evictions_total", "rerankd_passage_cache_disk_reads_total"];
     assert!(gone.iter().all(|metric| page.has(metric) && page.sum(metric, &own) == 0.0));
     let without = start(Scripted::default()).await.scrape().await;
-    assert!(!without.has("rerankd_passage_states"), "nothing is kept");
+    assert!(!without.has("rerankd_passage_cache_entries"), "nothing is kept");
 }
 
 #[tokio::test]

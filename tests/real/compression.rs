@@ -132,7 +132,7 @@ async fn names_and_numbers_are_whole_at_every_ratio() {
 /// The states that Bayes saliency leaves behind hold what the unconditioned pass needs.
 #[tokio::test]
 async fn stored_states_leave_a_token_a_passage() {
-    let settings = [("kv_cache.memory_bytes".to_owned(), "536870912".to_owned())];
+    let settings = [("passage_cache.memory_bytes".to_owned(), "536870912".to_owned())];
     let engine = rerankd::app::engine(&Config::load(None, &settings).unwrap()).await.unwrap();
     let texts = [TEXT, "Rye flour absorbs more water than wheat. A long rest keeps the crust from tearing."];
     let request = |method: &str, compression| RerankRequest {

@@ -31,7 +31,7 @@ const QUERIES: [&str; 3] = [
 ];
 
 async fn engine(memory_bytes: &str) -> Engine {
-    engine_with(&[("kv_cache.memory_bytes", memory_bytes)]).await
+    engine_with(&[("passage_cache.memory_bytes", memory_bytes)]).await
 }
 
 async fn engine_with(settings: &[(&str, &str)]) -> Engine {
@@ -123,7 +123,7 @@ async fn eviction_at_a_tiny_bound_stays_correct() {
 async fn states_on_disk_survive_a_restart_and_damage() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("warm");
-    let flags = [("kv_cache.disk".to_owned(), folder.to_str().unwrap().to_owned())];
+    let flags = [("passage_cache.disk".to_owned(), folder.to_str().unwrap().to_owned())];
     let config = Config::load(None, &flags).unwrap();
     let start = || async { rerankd::app::engine(&config).await.unwrap() };
     let request = request(QUERIES[0], "query-generation");

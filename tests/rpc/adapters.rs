@@ -61,7 +61,7 @@ impl Bench {
     }
 }
 
-const COLD: (&str, &str) = ("kv_cache.memory_bytes", "off");
+const COLD: (&str, &str) = ("passage_cache.memory_bytes", "off");
 
 fn asked(method: v1::Method) -> v1::RerankRequest {
     let passages = ["the looms ran on the river", "rye bread needs a long rest", "the weir stood above the mill"];
@@ -134,7 +134,7 @@ async fn states_of_the_base_are_not_those_of_the_adapter_nor_the_reverse() {
     let cached = |answer: &v1::RerankResponse| answer.usage.unwrap().cached_tokens;
     for (folder, turns) in [("a", ["base", "adapter", "half"]), ("b", ["adapter", "base", "half"])] {
         let disk = bench.0.path().join(folder).display().to_string();
-        let settings = [("kv_cache.disk", &*disk)];
+        let settings = [("passage_cache.disk", &*disk)];
         for (turn, who) in turns.into_iter().enumerate() {
             for again in [false, true] {
                 let running = match who {
@@ -172,7 +172,6 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
     let calibration = engine::fusion::calibration::Calibration {
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "cascade".into(),
         mix: None,
         score: engine::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

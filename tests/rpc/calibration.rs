@@ -39,7 +39,6 @@ fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
         mix,
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         score,
         lists: 40,
         passages: 800,
@@ -245,37 +244,7 @@ async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!((&info.calibrations[1].model_sha256, info.calibrations[1].outdated), (&own, false));
-    server.stop().await;
-}
-
-/// It was applied after an upgrade, to a mixture with other shares.
-#[tokio::test]
-async fn a_calibration_of_another_mixture_is_passed_over() {
-    let server = Scripted::default().serve().await;
-    let mix = Some(Mix { source: Source::Retriever, weight: 0.85, embedding: None });
-    let former = Calibration { mixture: None, ..calibration("cascade", mix) };
-    server.engine.generator().unwrap().calibrations.replace(vec![former]);
-    let answer = ask(&server, request()).await;
-    assert!(!answer.score_calibrated && answer.fusion.unwrap().weight < 0.85);
-    assert!(
-        answer.warnings.iter().any(|one| one.contains("another version of what is mixed")),
-        "{:?}",
-        answer.warnings
-    );
-    let auto = v1::RerankRequest { auto_k: true, ..request() };
-    let refused = server.client().await.rerank(auto).await.unwrap_err();
-    assert!(refused.message().contains("cascade was calibrated with another version"), "{}", refused.message());
-    // What helps an instruction is no calibration.
-    let instructed = v1::RerankRequest { instruction: "Judge.".into(), ..request() };
-    let answer = ask(&server, instructed).await;
-    assert!(answer.warnings.iter().all(|one| !one.contains("another version")), "{:?}", answer.warnings);
-    let info = ModelServiceClient::new(server.channel().await)
-        .get_server_info(v1::GetServerInfoRequest {})
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(info.calibrations[0].outdated);
+    assert_eq!(info.calibrations[1].model_sha256, own);
     server.stop().await;
 }
 

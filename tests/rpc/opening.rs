@@ -16,15 +16,8 @@ use protocol::v1::Method;
 use tonic::Code;
 
 /// The methods whose prompts begin with the caller's opening.
-const TAKING: [Method; 7] = [
-    Method::Cascade,
-    Method::Moi,
-    Method::QueryGeneration,
-    Method::BayesSaliency,
-    Method::BayesSaliencySum,
-    Method::ListwiseBayes,
-    Method::LongLlmLinguaPLogP,
-];
+const TAKING: [Method; 5] =
+    [Method::Cascade, Method::Moi, Method::QueryGeneration, Method::BayesSaliency, Method::ListwiseBayes];
 
 const TEXTS: [&str; 4] = ["the looms of the town", "rye flour and water", "a station of signal lamps", "wwww zzzz"];
 const OTHER: [&str; 3] = ["a weir above the mill", "crust and crumb", "a lamp of brass"];
@@ -202,7 +195,6 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     generator.calibrations.replace(vec![Calibration {
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },
@@ -309,7 +301,8 @@ const TOLERANCE: f64 = 0.3;
 #[tokio::test]
 async fn the_generator_reads_the_callers_opening() {
     let config =
-        rerankd::config::Config::load(None, &[("kv_cache.memory_bytes".to_owned(), "536870912".to_owned())]).unwrap();
+        rerankd::config::Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "536870912".to_owned())])
+            .unwrap();
     let engine = rerankd::app::engine(&config).await.expect("the default generator; `make setup` fetches it");
     let server = common::serve(engine, Arc::new(Observed::default()), 8).await;
     let texts = [

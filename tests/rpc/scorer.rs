@@ -26,7 +26,7 @@ impl Bench {
     }
 }
 
-const COLD: (&str, &str) = ("kv_cache.memory_bytes", "off");
+const COLD: (&str, &str) = ("passage_cache.memory_bytes", "off");
 
 fn asked(method: v1::Method, scorer: &str) -> v1::RerankRequest {
     let passages = ["the looms ran on the river", "rye bread needs a long rest", "the weir stood above the mill"];
@@ -218,7 +218,6 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
     let calibration = engine::fusion::calibration::Calibration {
         embedding: None,
         model: None,
-        mixture: Some(engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
         score: engine::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

@@ -87,7 +87,8 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
 #[tokio::test]
 async fn opening_and_query_are_read_once() {
     let running =
-        serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3"), ("kv_cache.memory_bytes", "off")]).await;
+        serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3"), ("passage_cache.memory_bytes", "off")])
+            .await;
     let case = &golden()[0];
     let text = |key: &str| case[key].as_str().unwrap();
     let of = |count: usize| {

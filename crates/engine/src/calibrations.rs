@@ -2,22 +2,18 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fusing::{Fusion, Learnt, MIXTURE_VERSION, Shares, beside_embedding};
+use super::fusing::{Fusion, Learnt, Shares};
 use super::opening::NOT_CALIBRATED;
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::{Calibration, Mix};
 
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
-pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, with other settings of it \
-                                           or another version of the mixture, and is not applied: run `rerankd calibrate --ranking` again";
+pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model or with \
+                                           other settings of it, and is not applied: run `rerankd calibrate --ranking` again";
 
 /// What a caller is told whose method was calibrated with another cross-encoder or embedding model.
 const OTHER_MODEL: &str = "this method's calibration was measured with another model beside the generator, or other settings \
                            of it, and is not applied: run `rerankd calibrate --ranking` again";
-
-/// What a caller is told whose method was calibrated with weights that are no longer built in.
-const OUTDATED: &str = "this method's calibration was learnt with another version of what is mixed, and is not applied: run \
-                        `rerankd calibrate --ranking` again";
 
 /// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` where one may.
 fn inapplicable(request: &RerankRequest) -> Option<String> {
@@ -60,14 +56,10 @@ impl Applicable {
     /// The shares in the fusion.
     pub fn learnt(&self) -> Learnt {
         let mix = |calibration: &Option<Calibration>| calibration.as_ref()?.mix;
-        let shares = |Mix { source, weight, embedding }| {
-            // Programs that did not learn the cosines' share calibrated with the built-in one.
-            let embedding = embedding.unwrap_or(beside_embedding(source).embedding);
-            Shares { weight, embedding }
-        };
+        let shares = |Mix { weight, embedding, .. }| Some(Shares { weight, embedding: embedding? });
         Learnt {
             alone: mix(&self.alone).map(|mix| mix.weight),
-            beside_embedding: mix(&self.beside_embedding).map(shares),
+            beside_embedding: mix(&self.beside_embedding).and_then(shares),
         }
     }
 }
@@ -81,8 +73,6 @@ enum Missing {
     Method,
     /// None is for what is mixed into its list: the first one's mix.
     Source(Option<Mix>),
-    /// All were learnt with other built-in weights.
-    Mixture,
     /// All are of another model beside the generator, or of other settings of it.
     Model,
     /// All were measured beside an embedding model: another one, or none is asked.
@@ -94,7 +84,6 @@ impl Missing {
     fn warning(&self) -> Option<&'static str> {
         match self {
             Self::Method | Self::Source(_) | Self::Embedding { asked: false } => None,
-            Self::Mixture => Some(OUTDATED),
             Self::Model => Some(OTHER_MODEL),
             Self::Embedding { asked: true } => Some(WITHOUT_EMBEDDING),
         }
@@ -153,11 +142,6 @@ impl Calibrations {
                 let mixed = source.name();
                 format!("{name} is calibrated for lists with {with}, and for this list {mixed} is mixed in")
             }
-            Missing::Mixture => {
-                format!(
-                    "{name} was calibrated with another version of what is mixed: run `rerankd calibrate --ranking` again"
-                )
-            }
             Missing::Model => {
                 format!("{name} is calibrated for another model than this one, or for other settings of it")
             }
@@ -186,14 +170,10 @@ impl Calibrations {
         if fitting.is_empty() {
             return Err(Missing::Embedding { asked: false });
         }
-        let current: Vec<&Calibration> = fitting.into_iter().filter(|one| one.holds_with(MIXTURE_VERSION)).collect();
-        if current.is_empty() {
-            return Err(Missing::Mixture);
-        }
         let of = |embedding: Option<&str>| {
             let of_models =
                 |one: &&&Calibration| one.embedding.as_deref() == embedding && one.model.as_deref() == model;
-            current.iter().find(of_models).map(|one| (*one).clone())
+            fitting.iter().find(of_models).map(|one| (*one).clone())
         };
         match (of(None), embedding.and_then(|sha256| of(Some(sha256)))) {
             (None, None) if method.beside().is_some() => Err(Missing::Model),
@@ -223,7 +203,6 @@ mod tests {
             mix: source.map(|source| Mix { source, weight: 0.7, embedding: None }),
             embedding: None,
             model: None,
-            mixture: Some(MIXTURE_VERSION.into()),
             score: Platt { intercept: -1.0, slope: 2.0 },
             lists: 10,
             passages: 100,
@@ -265,10 +244,6 @@ mod tests {
         let both = calibrations.of(&request, Some("ab"));
         let shares = Shares { weight: 0.2, embedding: 0.9 };
         assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(shares) });
-        let former = Applicable { beside_embedding: Some(Calibration { mix: mix(None), ..beside.clone() }), ..both };
-        let built_in = beside_embedding(Source::Retriever).embedding;
-        assert_eq!(former.learnt().beside_embedding, Some(Shares { embedding: built_in, ..shares }));
-        let both = calibrations.of(&request, Some("ab"));
         let found = |alone, beside_embedding| Applicable { alone, beside_embedding, why_none: None };
         assert_eq!(both, found(Some(cascade.clone()), Some(beside)));
         assert_eq!(calibrations.of(&request, Some("cd")), found(Some(cascade), None));
@@ -289,39 +264,6 @@ mod tests {
         assert_eq!((found.is_empty(), found.passed_over(&request).as_deref()), (true, Some(OTHER_MODEL)));
         let why = calibrations.why_none(&request, Some("ab"));
         assert!(why.starts_with("cross-encoder is calibrated for another model"), "{why}");
-    }
-
-    /// It was applied after an upgrade, to a mixture with other shares.
-    #[test]
-    fn a_calibration_of_another_mixture_is_not_applied_and_said() {
-        let of = |mixture: Option<&str>, source| Calibration {
-            mixture: mixture.map(str::to_owned),
-            ..calibration(if source == Some(Source::Retriever) { "cascade" } else { "query-generation" }, source)
-        };
-        let calibrations = Calibrations::default();
-        let (former, unnamed) = (of(Some("another"), Some(Source::Retriever)), of(None, Some(Source::Retriever)));
-        let request = RerankRequest {
-            passages: vec![Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() }],
-            ..RerankRequest::default()
-        };
-        for outdated in [former, unnamed] {
-            calibrations.replace(vec![outdated]);
-            let found = calibrations.of(&request, None);
-            assert!(found.is_empty() && found.learnt() == Learnt::default());
-            assert_eq!(found.passed_over(&request).as_deref(), Some(OUTDATED));
-            let why = calibrations.why_none(&request, None);
-            assert!(why.starts_with("cascade was calibrated with another version"), "{why}");
-            // A list of another kind is told that there is none for it, as before.
-            let mut unscored = request.clone();
-            unscored.passages[0].retriever_score = None;
-            assert_eq!(calibrations.of(&unscored, None).passed_over(&unscored), None);
-            let why = calibrations.why_none(&unscored, None);
-            assert!(why.contains("calibrated for lists with retriever"), "{why}");
-        }
-        // What nothing is mixed into has no shares.
-        calibrations.replace(vec![of(None, None)]);
-        let alone = RerankRequest { method: methods::find("query-generation"), ..request };
-        assert!(calibrations.of(&alone, None).alone.is_some());
     }
 
     #[test]

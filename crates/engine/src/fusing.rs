@@ -17,9 +17,8 @@ use numeric::{descending, real};
 use rag_metrics::quoted;
 pub use signals::Signals;
 
-/// Version of the built-in weights and scales of this mixture. A calibration that was learnt with another one does not hold, so a
-/// change of any of them needs another version, here and in [`super::prompt::RANKING_VERSION`].
-pub const MIXTURE_VERSION: &str = "mixture-1";
+// A change of the built-in weights or scales needs another version of the calibrations' file (`storage::calibrations`) and another
+// [`super::prompt::RANKING_VERSION`].
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;

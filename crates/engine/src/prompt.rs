@@ -18,7 +18,7 @@ pub const TEMPLATE_VERSION: &str = "rerankd-2";
 
 /// Version of what else decides a ranking beside models, settings and calibrations: the built-in weights and scales of
 /// [`crate::fusion`] and [`super::fusing`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
-/// change of any of these needs another one. Calibrations belong to [`super::fusing::MIXTURE_VERSION`].
+/// change of any of these needs another one.
 pub const RANKING_VERSION: &str = "ranking-3";
 
 /// A generator's tokenizer and the chat frame of its prompts.

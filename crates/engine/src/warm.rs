@@ -58,8 +58,7 @@ impl Engine {
         let generator = self.scorer()?;
         call.tally().set_subject("warm_passages", &generator.info.name);
         if generator.scheduler.store().is_none() {
-            let problem =
-                "no passages are cached: set kv_cache.memory_bytes to a number, and generator.reproducible to false";
+            let problem = "no passages are cached: set passage_cache.memory_bytes to a number, and generator.reproducible to false";
             return Err(EngineError::Precondition(problem.into()));
         }
         // Only a group is ahead of other requests at a time, and what is there already costs nothing.

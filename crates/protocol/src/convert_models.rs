@@ -1,6 +1,5 @@
 //! Translates what is known of models, profiles, calibrations and cached passages to messages.
 
-use engine::fusing::MIXTURE_VERSION;
 use engine::fusion::calibration::Calibration;
 use engine::warm::WarmProgress;
 use moi::profile::{Origin, Profile, Profiles, Subject};
@@ -40,7 +39,6 @@ pub fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalibration 
         embedding_sha256: calibration.embedding.clone().unwrap_or_default(),
         outranks_per_nat: calibration.outranks_per_nat,
         model_sha256: calibration.model.clone().unwrap_or_default(),
-        outdated: !calibration.holds_with(MIXTURE_VERSION),
     }
 }
 

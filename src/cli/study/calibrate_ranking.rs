@@ -209,7 +209,6 @@ mod tests {
             mix: None,
             embedding: None,
             model: None,
-            mixture: None,
             score: Platt { intercept: -1.0, slope: 2.0 },
             lists: 10,
             passages: 100,

@@ -133,7 +133,7 @@ pub(super) async fn run(args: DistilArgs, settings: &SettingsArgs) -> Result<(),
 }
 
 /// The settings that decide which questions are refused, and the last digits of scores.
-fn conditions(config: &Config) -> Result<[(&'static str, Value); 10], Failure> {
+fn conditions(config: &Config) -> Result<[(&'static str, Value); 9], Failure> {
     let (generator, limits) = (&config.generator, &config.limits);
     let (cells, batch) = app::sizes(generator).map_err(anyhow::Error::from)?;
     Ok([

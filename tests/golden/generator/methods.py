@@ -190,17 +190,11 @@ def query_generation(p):
     return [p.likelihood([i]) - none for i in range(len(p.passages))]
 
 
-def bayes(p, part):
+def bayes(p):
     opening, _, cue = p.question([])
     passages = [p.model.scored(opening, passage) for passage in p.passages]
     queries = [p.model.scored(opening + passage + cue, p.query) for passage in p.passages]
-    return [part(query) + part(passage) for query, passage in zip(queries, passages)]
-
-
-def p_log_p(p):
-    opening, _, cue = p.question([])
-    scores = [p.model.scored(opening + passage + cue, p.query) for passage in p.passages]
-    return [sum(np.exp(s) * s for s in tokens) for tokens in scores]
+    return [np.mean(query) + np.mean(passage) for query, passage in zip(queries, passages)]
 
 
 def long_llm_lingua(p):
@@ -274,10 +268,8 @@ def main():
     own, answer = own_answer_methods(p)
     utilities = {
         "query-generation": query_generation(p),
-        "bayes-saliency": bayes(p, np.mean),
-        "bayes-saliency-sum": bayes(p, np.sum),
+        "bayes-saliency": bayes(p),
         "long-llm-lingua": long_llm_lingua(p),
-        "long-llm-lingua-p-log-p": p_log_p(p),
         "yes-no": yes_no(p),
         "pairwise": pairwise(p),
         "listwise-bayes": listwise_bayes(p, ROUNDING),

@@ -32,8 +32,7 @@ pub struct Mix {
     pub source: Source,
     /// The model's share, in [0, 1].
     pub weight: f64,
-    /// The share of an embedding model's cosines in the other side, in [0, 1]. `None` where none are mixed in, and in files of programs
-    /// that did not learn it: they applied the built-in one.
+    /// The share of an embedding model's cosines in the other side, in [0, 1]; `None` if none are mixed in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<f64>,
 }
@@ -53,9 +52,6 @@ pub struct Calibration {
     /// that asks the generator, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Version of the built-in mixture that it was learnt with; `None` in files of programs that did not record it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mixture: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
     /// Log-odds for each nat between the values of two neighbours that the higher one is the relevant one of the two, at least 0.
@@ -81,12 +77,6 @@ impl Calibration {
             && self.mix.map(|mix| mix.source) == other.mix.map(|mix| mix.source)
             && self.embedding == other.embedding
             && self.model == other.model
-    }
-
-    /// Whether it holds with this version of the built-in mixture. Scores that nothing is mixed into do not depend on it.
-    #[must_use]
-    pub fn holds_with(&self, mixture: &str) -> bool {
-        self.mix.is_none() || self.mixture.as_deref() == Some(mixture)
     }
 
     /// What the model's scores are fused with, or which model's they are, for people.

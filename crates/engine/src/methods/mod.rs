@@ -4,27 +4,16 @@
 //! finishes with utilities. It owns the text of its prompts. Everything else is the driver's (`rerank::driver`): tokenising,
 //! cost and budget, the context, progress, interim orders, thresholds, arrangement, usage.
 //!
-//! **To add a method:** write its file, add one line to `METHODS`, and one value to the enum `Method` of
+//! **To add a method:** write its file, here or in `baselines`, add one line to `METHODS` there, and one value to the enum `Method` of
 //! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
-mod answer_likelihood;
-mod bayes_saliency;
+mod baselines;
 mod cascade;
 mod context_cite;
-mod first;
-mod label_prompt;
-mod leave_one_out;
-mod list_prompt;
-mod listwise;
 mod listwise_bayes;
-mod long_llm_lingua;
 pub mod moi;
 mod own_answer;
-mod pairwise;
-mod pairwise_sliding;
-mod permutation;
-mod permutation_self_consistency;
 mod pointwise;
 mod prompts;
 mod query_generation;
@@ -33,13 +22,8 @@ mod retriever;
 mod scored;
 mod scored_apart;
 mod scores;
-mod self_consistency;
-mod semantic_utility;
-mod setwise;
-mod sorting;
 #[cfg(test)]
 mod tests;
-mod windows;
 mod yes_no;
 
 use std::ops::Deref;
@@ -59,31 +43,17 @@ pub use scored::{Scored, Stage};
 pub use scores::Scores;
 pub use yes_no::{not_as_trained, words as yes_no_words};
 
-/// Every method. The first is the default.
+/// The methods that a user would deploy. The first is the default.
 static METHODS: &[&dyn Method] = &[
     &cascade::Cascade,
     &moi::Moi,
     &query_generation::QueryGeneration,
-    &bayes_saliency::BayesSaliency { sums: false },
-    &bayes_saliency::BayesSaliency { sums: true },
-    &long_llm_lingua::LongLlmLingua,
-    &long_llm_lingua::ProbabilityWeighted,
-    &retriever::Retriever,
-    &yes_no::YesNo,
-    &pairwise::Pairwise,
-    &pairwise_sliding::PairwiseSliding,
-    &setwise::Setwise,
     &listwise_bayes::ListwiseBayes,
-    &answer_likelihood::AnswerLikelihood,
-    &leave_one_out::LeaveOneOut,
-    &context_cite::ContextCite,
-    &first::First,
-    &listwise::Listwise,
-    &permutation_self_consistency::PermutationSelfConsistency,
-    &self_consistency::SelfConsistency,
+    &yes_no::YesNo,
     &scored_apart::CROSS_ENCODER,
     &scored_apart::EMBEDDING,
-    &semantic_utility::SemanticUtility,
+    &retriever::Retriever,
+    &context_cite::ContextCite,
 ];
 
 /// A way to rank passages.
@@ -292,6 +262,13 @@ pub struct Interim {
 pub struct MethodRef(&'static dyn Method);
 
 impl MethodRef {
+    /// One line for `--help`, which says if the method is a baseline.
+    #[must_use]
+    pub fn help(self) -> String {
+        let is_baseline = baselines::METHODS.iter().any(|method| method.name() == self.name());
+        format!("{}{}", if is_baseline { "baseline: " } else { "" }, self.summary())
+    }
+
     /// Whether a latency budget bounds it. It is measured at the speed of the generator, and says nothing of other models.
     #[must_use]
     pub fn takes_latency_budget(self) -> bool {
@@ -333,9 +310,9 @@ pub fn unnamed(options: &moi::MoiOptions) -> MethodRef {
     if options.asks_for_moi() { MethodRef(&moi::Moi) } else { MethodRef::default() }
 }
 
-/// Every method, the default first.
+/// Every method, the default first and the baselines last.
 pub fn all() -> impl Iterator<Item = MethodRef> {
-    METHODS.iter().map(|method| MethodRef(*method))
+    METHODS.iter().chain(baselines::METHODS).map(|method| MethodRef(*method))
 }
 
 /// The method of that name, in any letter case; also as rerankd.v1 spells it (`METHOD_QUERY_GENERATION`).

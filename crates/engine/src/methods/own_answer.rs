@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::{Budget, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use rag_metrics::belief::{SampleOptions, TextStop};
+use crate::belief::{SampleOptions, TextStop};
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
 use numeric::real;

@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use crate::EngineError;
-use rag_metrics::belief::report::too_long;
+use crate::belief::report::too_long;
 use crate::methods::Scores;
 use prefix_scheduler::model::entailment::TextPair;
 

@@ -30,7 +30,7 @@ pub(super) fn check_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rag_metrics::belief::Answer;
+    use crate::belief::Answer;
     use prefix_scheduler::plan::Finish;
 
     #[test]

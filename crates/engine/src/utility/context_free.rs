@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use lru::LruCache;
 
 use super::UtilityRequest;
-use rag_metrics::belief::Answer;
+use crate::belief::Answer;
 use crate::task::{LabelProbability, Task};
 
 /// What the generator said in one context.

@@ -11,9 +11,9 @@ pub struct Ranker(pub Option<MethodRef>);
 
 impl Ranker {
     /// All rankers, each with a line about it.
-    pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-        std::iter::once((GIVEN, "the order of the data"))
-            .chain(methods::all().map(|method| (method.name(), method.summary())))
+    pub fn all() -> impl Iterator<Item = (&'static str, String)> {
+        std::iter::once((GIVEN, "the order of the data".to_owned()))
+            .chain(methods::all().map(|method| (method.name(), method.help())))
     }
 
     /// The ranker of this name.

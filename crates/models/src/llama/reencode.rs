@@ -65,7 +65,6 @@ pub struct Choice {
     pub tokens_per_second: Vec<(String, f64)>,
     /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured when
     /// it fits.
-    #[serde(default)]
     pub too_large: Option<u64>,
 }
 

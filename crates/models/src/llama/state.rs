@@ -150,7 +150,6 @@ mod tests {
         for (index, one) in all.iter().enumerate() {
             assert!(all[..index].iter().all(|other| other != one), "{one}");
         }
-        // States on disk that were written before there were adapters stay valid.
         assert!(all[0].ends_with("file f, 512 cells f16"), "{}", all[0]);
     }
 

@@ -129,10 +129,10 @@ impl ModelIdentity {
         self.beside.iter().find(|(other, _)| *other == role).map(|(_, sha256)| sha256.as_str())
     }
 
-    /// Whether a calibration is of this version and of the models that are there. Nothing depends on another one: it is not applied.
+    /// Whether a calibration is of the models that are there. Nothing depends on another one: it is not applied.
     pub fn holds(&self, one: &v1::RankingCalibration) -> bool {
         let has = |sha256: &str| sha256.is_empty() || self.beside.iter().any(|(_, own)| own == sha256);
-        !one.outdated && has(&one.model_sha256) && has(&one.embedding_sha256)
+        has(&one.model_sha256) && has(&one.embedding_sha256)
     }
 
     /// The models beside the generator that these methods ask, or whose scores they mix in, for a manifest. `None` without any.
@@ -320,9 +320,8 @@ mod tests {
             ModelIdentity { calibrations, scorer_calibrations, ..ModelIdentity::scripted("") }
                 .calibrated(Some(&["moi"]))
         };
-        let outdated = v1::RankingCalibration { outdated: true, ..one.clone() };
         let other = v1::RankingCalibration { model_sha256: "of another file".to_owned(), ..one.clone() };
-        assert_eq!(of(vec![outdated.clone(), other], vec![outdated]), None, "they decide nothing");
+        assert_eq!(of(vec![other.clone()], vec![other]), None, "it decides nothing");
         let (own, scorers) = (of(vec![one.clone()], Vec::new()).unwrap(), of(Vec::new(), vec![one]).unwrap());
         assert_eq!((own, scorers), (vec!["moi   0 0".to_owned()], vec!["scorer moi   0 0".to_owned()]));
     }

@@ -101,13 +101,13 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     let capacity = scheduler.capacity();
     let used = capacity.map_or(0.0, |capacity| size(&stats.cells) / real(capacity.cells.max(1)));
     page.gauge(
-        "rerankd_cache_cells_used_ratio",
-        "Share of the cache's cells that are granted to plans or hold openings.",
+        "rerankd_kv_cache_used_ratio",
+        "Share of the KV cache that is reserved for plans or holds prompt prefixes.",
         &labels,
         used,
     );
     let help = "1 while the next plan would begin and waits for cells or sequences of the cache.";
-    page.gauge("rerankd_cache_full", help, &labels, size(&stats.full));
+    page.gauge("rerankd_kv_cache_full", help, &labels, size(&stats.full));
     let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
     page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
     for (metric, help, value) in [
@@ -144,12 +144,12 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
 fn states(page: &mut Page, model: &str, figures: &Figures) {
     let labels = [("model", model)];
     for (metric, help, value) in [
-        ("rerankd_passage_states", "States of passages in memory.", figures.states),
-        ("rerankd_passage_states_bytes", "Bytes of the states in memory.", figures.bytes),
-        ("rerankd_passage_states_held_bytes", "Bytes of states that requests hold for themselves.", figures.held),
+        ("rerankd_passage_cache_entries", "Cached passages in memory.", figures.states),
+        ("rerankd_passage_cache_bytes", "Bytes of the cached passages in memory.", figures.bytes),
+        ("rerankd_passage_cache_pinned_bytes", "Bytes of cached passages that running requests pin.", figures.held),
         (
-            "rerankd_passage_states_limit_bytes",
-            "Most bytes of states in memory (kv_cache.memory_bytes).",
+            "rerankd_passage_cache_limit_bytes",
+            "Most bytes of cached passages in memory (passage_cache.memory_bytes).",
             figures.limit,
         ),
     ] {
@@ -158,11 +158,11 @@ fn states(page: &mut Page, model: &str, figures: &Figures) {
     let help = "States that requests asked for: found in memory (hit), or not (miss).";
     for (result, number) in [("hit", figures.hits), ("miss", figures.misses)] {
         let labels = [("model", model), ("result", result)];
-        page.counter("rerankd_passage_state_lookups_total", help, &labels, count(number));
+        page.counter("rerankd_passage_cache_lookups_total", help, &labels, count(number));
     }
     for (metric, help, number) in [
-        ("rerankd_passage_state_evictions_total", "States that made way for others.", figures.evictions),
-        ("rerankd_passage_state_reads_total", "States that were read from disk.", figures.read),
+        ("rerankd_passage_cache_evictions_total", "Cached passages that were evicted.", figures.evictions),
+        ("rerankd_passage_cache_disk_reads_total", "Cached passages that were read from disk.", figures.read),
     ] {
         page.counter(metric, help, &labels, count(number));
     }

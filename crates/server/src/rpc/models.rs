@@ -50,7 +50,7 @@ impl ModelService for Service {
                 tokens_per_request: wide(limits.tokens),
                 message_bytes: wide(self.edge.message_bytes),
                 queue_length: narrow(self.edge.admission.limit()),
-                context_cells: wide(capacity.map_or(0, |capacity| capacity.cells)),
+                context_tokens: wide(capacity.map_or(0, |capacity| capacity.cells)),
                 batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),
             }),
             build: Some(v1::BuildInfo {
@@ -134,7 +134,7 @@ fn scoring_generator(scorer: &GeneratorModel) -> v1::ScorerInfo {
         worker: Some(worker_info(scorer)),
         calibrations: calibrations_of(scorer),
         warm: scorer.scheduler().store().map(|store| warm_info(&store.figures())),
-        context_cells: wide(capacity.map_or(0, |capacity| capacity.cells)),
+        context_tokens: wide(capacity.map_or(0, |capacity| capacity.cells)),
         batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),
     }
 }

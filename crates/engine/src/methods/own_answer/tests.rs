@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::methods::answer_likelihood::AnswerLikelihood;
+use crate::methods::baselines::answer_likelihood::AnswerLikelihood;
+use crate::methods::baselines::leave_one_out::LeaveOneOut;
 use crate::methods::context_cite::ContextCite;
-use crate::methods::leave_one_out::LeaveOneOut;
 use crate::methods::{Method, find};
 use crate::prompt::Frame;
 use crate::rerank::Passage;

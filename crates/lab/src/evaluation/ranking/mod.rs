@@ -14,7 +14,7 @@ use shares::{best, built_in, tried};
 
 use super::EvaluationError;
 use crate::evaluation::compare::data::Question;
-use engine::fusing::{self, Shares};
+use engine::fusing::Shares;
 use engine::fusion::calibration::{Calibration, Mix};
 use engine::fusion::platt::Platt;
 use engine::fusion::settled;
@@ -240,7 +240,6 @@ impl Answers {
             }),
             embedding,
             model: self.model.clone(),
-            mixture: sources[0].map(|_| fusing::MIXTURE_VERSION.to_owned()),
             score,
             // A slope that was not tried on lists of which it knew nothing is not stored.
             outranks_per_nat: slope_tried.then(|| slope(lists, shares)).flatten(),

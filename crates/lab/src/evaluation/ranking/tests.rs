@@ -1,5 +1,5 @@
 use super::*;
-use engine::fusing::{FusionReport, Source};
+use engine::fusing::{self, FusionReport, Source};
 use engine::fusion::Scaling;
 use engine::position_bias::{Arrangement, ContextOrder, Ground};
 use engine::rerank::{Passage, Ranked, Reranked, Usage};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::Task;
+use super::super::Task;
 use super::windows::WINDOW;
 use crate::EngineError;
 use crate::prompt::Language;

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
+use super::super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use super::label_prompt::{LabelPrompt, LabelRows};
-use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use crate::EngineError;
 use prefix_scheduler::call::Call;
 
@@ -95,7 +95,7 @@ impl Ranking for Sorting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{by_table, run};
+    use super::super::super::tests::{by_table, run};
     use super::super::{pairwise_sliding::PairwiseSliding, setwise::Setwise};
     use super::*;
     use crate::methods::Method;
@@ -115,7 +115,7 @@ mod tests {
             ranking.sort_unstable();
             assert_eq!(ranking, (0..12).collect::<Vec<_>>());
             // The first round is always asked for; the driver refuses it.
-            let mut none = method.begin(super::super::tests::task(12)).unwrap();
+            let mut none = method.begin(super::super::super::tests::task(12)).unwrap();
             let asked = none
                 .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None }, &Call::local())
                 .unwrap();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_round_without_scores_is_an_error_and_not_a_loop() {
-        let mut ranking = Setwise.begin(super::super::tests::task(3)).unwrap();
+        let mut ranking = Setwise.begin(super::super::super::tests::task(3)).unwrap();
         ranking
             .next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None }, &Call::local())
             .unwrap();

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
+use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::permutation::Permutation;
 use super::windows::{Sliding, WINDOW, WindowRanker, windows};
-use super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use super::own_answer::{self, Attribution, OwnAnswer};
-use super::{Method, PromptShape, Ranking, Scored, Task};
+use super::super::own_answer::{self, Attribution, OwnAnswer};
+use super::super::{Method, PromptShape, Ranking, Scored, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
 use prefix_scheduler::call::Call;
 
 /// Utility in nats, a sum over the answer's tokens.
-pub(super) struct AnswerLikelihood;
+pub(in super::super) struct AnswerLikelihood;
 
 impl Method for AnswerLikelihood {
     fn name(&self) -> &'static str {

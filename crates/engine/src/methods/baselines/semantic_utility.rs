@@ -17,12 +17,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Budget, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use super::super::{Budget, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use rag_metrics::belief::SampleOptions;
-use rag_metrics::belief::stop::TextStop;
-use rag_metrics::belief::texts::Texts;
+use crate::belief::SampleOptions;
+use crate::belief::stop::TextStop;
+use crate::belief::texts::Texts;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
 use prefix_scheduler::call::Call;

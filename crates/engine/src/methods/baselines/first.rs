@@ -14,9 +14,9 @@
 
 use std::sync::Arc;
 
+use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::windows::{Sliding, WINDOW, WindowRanker};
-use super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;

@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
+use super::super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use super::label_prompt::{LabelPrompt, LabelRows, overhead};
-use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
@@ -123,7 +123,7 @@ impl Ranking for AllPairs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{blocks, by_table, label, order, run, task};
+    use super::super::super::tests::{blocks, by_table, label, order, run, task};
     use super::*;
 
     /// Those of thousands of passages take gigabytes, and the most tokens of a request never suffice for them.

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
+use super::super::{Method, PromptShape, Ranking, Task};
 use super::label_prompt::{LabelRows, overhead};
 use super::sorting::{Sorted, Sorting};
-use super::{Method, PromptShape, Ranking, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
@@ -74,8 +74,8 @@ fn slide(passages: usize, passes: usize, rows: &LabelRows) -> Sorted {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Prompt;
-    use super::super::tests::{blocks, by_table, noise, run};
+    use super::super::super::Prompt;
+    use super::super::super::tests::{blocks, by_table, noise, run};
     use super::*;
     use numeric::descending;
 

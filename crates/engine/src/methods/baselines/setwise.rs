@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
+use super::super::{Method, PromptShape, Ranking, Task};
 use super::label_prompt::{LabelRows, overhead};
 use super::sorting::{Sorted, Sorting};
-use super::{Method, PromptShape, Ranking, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
@@ -99,8 +99,8 @@ fn sift_down(heap: &mut [usize], mut node: usize, rows: &LabelRows) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::super::Prompt;
-    use super::super::tests::{blocks, by_table, noise, order, run};
+    use super::super::super::Prompt;
+    use super::super::super::tests::{blocks, by_table, noise, order, run};
     use super::*;
     use numeric::{descending, mean};
 

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Prompt, Scores, Task};
+use super::super::{Prompt, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use prefix_scheduler::plan::{Segment, Token};
@@ -104,7 +104,7 @@ impl LabelRows {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{blocks, label, order, task};
+    use super::super::super::tests::{blocks, label, order, task};
     use super::*;
     use crate::methods::Budget;
 

@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
+use super::super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use super::first::{FirstRow, shape};
 use super::windows::Sliding;
-use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;

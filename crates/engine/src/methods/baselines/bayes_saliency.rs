@@ -1,43 +1,32 @@
-//! Bayes saliency: log P(query | passage) + log P(passage), each passage alone (Merth et al.; MOI, Eq. 1).
+//! Bayes saliency: mean log P(query | passage) + mean log P(passage), each passage alone (Merth et al.; MOI, Eq. 1).
 //!
-//! The paper prints no length normalisation. The authors' program takes the mean over the tokens of each part, and without it
-//! log P(passage), some hundred nats, makes the order one of passage length. The default is therefore the sum of both means,
-//! in nats a token; the printed sums stay as a method of their own, in nats.
+//! The paper prints sums. The authors' program takes the mean over the tokens of each part. Without it log P(passage), some
+//! hundred nats, makes the order one of passage length.
 
 use std::sync::Arc;
 
-use super::query_prompt::{QueryPrompt, overhead_with};
-use super::{Method, Pointwise, PromptShape, Ranking, Scores, Task};
+use super::super::query_prompt::{QueryPrompt, overhead_with};
+use super::super::{Method, Pointwise, PromptShape, Ranking, Scores, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
-use numeric::{mean, real};
+use numeric::mean;
 
-pub(super) struct BayesSaliency {
-    /// Sums over tokens, as printed, instead of means.
-    pub sums: bool,
-}
+/// Utility in nats per token.
+pub(super) struct BayesSaliency;
 
 /// The passage is the second segment of its prompt, after the opening; the query is the last.
 fn means(scores: &Scores, passage: usize) -> f64 {
     mean(scores.last(passage)) + mean(scores.segment(passage, 1))
 }
 
-fn sums(scores: &Scores, passage: usize) -> f64 {
-    scores.segment(passage, 1).iter().sum::<f64>() + scores.last(passage).iter().sum::<f64>()
-}
-
 impl Method for BayesSaliency {
     fn name(&self) -> &'static str {
-        if self.sums { "bayes-saliency-sum" } else { "bayes-saliency" }
+        "bayes-saliency"
     }
 
     fn summary(&self) -> &'static str {
-        if self.sums {
-            "the same as sums over tokens, as the paper prints it: short passages win"
-        } else {
-            "mean log P(query | passage) + mean log P(passage), each passage alone (Bayes saliency; Merth et al.)"
-        }
+        "mean log P(query | passage) + mean log P(passage), each passage alone (Bayes saliency; Merth et al.)"
     }
 
     fn takes_opening(&self) -> bool {
@@ -51,10 +40,6 @@ impl Method for BayesSaliency {
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = QueryPrompt::of(&task)?;
         let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], true)).collect();
-        if self.sums {
-            let unit = real(task.query.len().max(1));
-            return Ok(Pointwise::boxed(task, prompts, unit, sums));
-        }
         Ok(Pointwise::boxed(task, prompts, 1.0, means))
     }
 }
@@ -86,6 +71,5 @@ mod tests {
         let both = scores(&[(&long, &[-1.0, -0.5, -0.2]), (&short, &[-0.4, -2.0, -0.3])]);
         assert!((means(&both, 0) + 3.566_666_667).abs() < 1e-9);
         assert!((means(&both, 1) + 4.4).abs() < 1e-9);
-        assert!(sums(&both, 1) > sums(&both, 0), "the printed sums order by length");
     }
 }

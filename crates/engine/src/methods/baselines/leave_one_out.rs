@@ -7,15 +7,15 @@
 
 use std::sync::Arc;
 
-use super::own_answer::{self, Attribution, OwnAnswer};
-use super::{Method, PromptShape, Ranking, Scored, Task};
+use super::super::own_answer::{self, Attribution, OwnAnswer};
+use super::super::{Method, PromptShape, Ranking, Scored, Task};
 use crate::EngineError;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
 use prefix_scheduler::call::Call;
 
 /// Utility in nats, a sum over the answer's tokens.
-pub(super) struct LeaveOneOut;
+pub(in super::super) struct LeaveOneOut;
 
 impl Method for LeaveOneOut {
     fn name(&self) -> &'static str {

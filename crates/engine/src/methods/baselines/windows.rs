@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{Budget, Prompt, Ranking, Scored, Scores};
+use super::super::{Budget, Prompt, Ranking, Scored, Scores};
 use crate::EngineError;
 use prefix_scheduler::call::Call;
 

@@ -17,10 +17,10 @@
 
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use super::super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::answers::{self, AnswerPrompts};
-use rag_metrics::belief::SampleOptions;
-use rag_metrics::belief::stop::TextStop;
+use crate::belief::SampleOptions;
+use crate::belief::stop::TextStop;
 use crate::prompt::Language;
 use crate::rerank::RerankRequest;
 use crate::{EngineError, Limits};
