@@ -315,7 +315,7 @@ fn bad_options_are_refused_before_a_model_is_loaded() {
         (&["--data", &bad], "bad.jsonl:1: passages: is missing"),
         (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
         (&["--data", &data, "--permutations", "0"], "--permutations: must be at least 1"),
-        (&["--data", &data, "--permutations", "5000"], "--permutations: 5000 given, limits.orders allows 1024"),
+        (&["--data", &data, "--permutations", "5000"], "--permutations: 5000 given, at most 1024 allowed"),
         (&["--data", &data, "--passages", "0"], "--passages: must be at least 1"),
         (&["--data", &data, "--max-passage-tokens", "0"], "--max-passage-tokens: must be at least 1"),
         (&["--data", &data, "--skip", "6"], "lists.jsonl: no questions are left of 6"),

@@ -154,7 +154,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     telemetry::install(&config, true);
     let settings = args.settings()?;
     if matches!(settings.scored, Scored::Orders(count) if count > config.limits.orders) {
-        let problem = format!("{} given, limits.orders allows {}", args.permutations, config.limits.orders);
+        let problem = format!("{} given, at most {} allowed", args.permutations, config.limits.orders);
         return Err(Failure::Input(format!("--permutations: {problem}")));
     }
     let mut warnings = Warnings::default();
