@@ -7,7 +7,7 @@ use crate::utility::{Utility, UtilityRequest};
 use crate::{Engine, EngineError, Limits};
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::{Estimate, Measured};
-use rag_metrics::belief::{SampleOptions, check_references};
+use crate::belief::{SampleOptions, check_references};
 
 /// The given order, the new one, and none.
 const CONTEXTS: usize = 3;
