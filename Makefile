@@ -3,14 +3,17 @@
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
-# make test-distil    train a tiny model with models/distil against the release binary; installs torch once
+# make test-distil    train a tiny model with models/distil; installs torch once
+# make nightly     what takes long and rarely fails: other features, the image, licences, a minute of fuzzing
 # make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether; needs cargo-fuzz
 # make test-image   build the files of the image and run them as it runs them; needs root, and another build of llama.cpp
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
-BINARY := target/release/rerankd
+# release, or dev for tests: one profile for all, because llama.cpp is built once per profile.
+PROFILE ?= release
+BINARY = target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/rerankd
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -23,7 +26,7 @@ setup-ci:
 build:
 	@./scripts/setup.sh
 	@[ -e $(BINARY) ] || echo "building llama.cpp and rerankd: 6 to 20 minutes on two cores, once" >&2
-	@$(CARGO) build --release --locked
+	@$(CARGO) build --profile $(PROFILE) --locked
 
 # Fetches the models and measures the tensor types for this CPU, once. Progress goes to standard error.
 models: build
@@ -36,9 +39,10 @@ HTTP ?= 127.0.0.1:8080
 serve: setup
 	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP) $(if $(MODEL),--model $(MODEL))
 
-# With the release profile, because llama.cpp is built once per profile and dominates the time of the tests.
+test test-clients test-distil test-helm: PROFILE = dev
+
 test: setup
-	$(CARGO) test --release --locked --no-fail-fast
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-clients: setup
 	@RERANKD=$(BINARY) ./scripts/test-clients.sh
@@ -46,11 +50,14 @@ test-clients: setup
 test-distil: setup
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh
 
+nightly:
+	@./.ci/nightly
+
 fuzz:
 	@./scripts/fuzz.sh $(SECONDS)
 
 test-helm:
-	@./scripts/test-helm.sh
+	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-helm.sh
 
 # In a folder of its own, because its flags would build everything again.
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = prost::Message::encode_to_vec(&descriptors);
     let target = std::env::var("OUT_DIR")?;
     std::fs::write(Path::new(&target).join("rerankd.bin"), bytes)?;
-    // Requests are counted before they are decoded (src/rpc/codec.rs), by the shape that their name stands for.
+    // Requests are counted before they are decoded (crates/protocol/src/codec.rs), by the shape that their name stands for.
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
     tonic_prost_build::configure()

@@ -1,6 +1,6 @@
 """The student in torch: loading, the scores of prompts, and adapters. Needs torch, transformers, peft and gguf.
 
-A prompt is `opening, passages, cue, query`, as src/engine/methods/query_prompt.rs has it. Its tokens come from an export, so they are
+A prompt is `opening, passages, cue, query`, as crates/engine/src/methods/query_prompt.rs has it. Its tokens come from an export, so they are
 those that rerankd evaluates: no text is tokenised here.
 """
 

@@ -2,12 +2,12 @@
 
 use super::quota::Quota;
 use super::{RerankRequest, Reranked};
+use crate::belief::{SampleOptions, check_references};
 use crate::truncate::tokenise;
 use crate::utility::{Utility, UtilityRequest};
 use crate::{Engine, EngineError, Limits};
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::{Estimate, Measured};
-use crate::belief::{SampleOptions, check_references};
 
 /// The given order, the new one, and none.
 const CONTEXTS: usize = 3;

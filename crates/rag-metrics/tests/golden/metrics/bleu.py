@@ -4,7 +4,7 @@
     python tests/golden/metrics/bleu.py tests/golden/metrics
 
 Writes bleu.json. Texts are normalised as in the SQuAD evaluation before sacrebleu reads them without a tokenizer of its own.
-Answers without words are left out: sacrebleu gives 0, and src/metrics/bleu.rs says what is given here. Seeded: a second run
+Answers without words are left out: sacrebleu gives 0, and crates/rag-metrics/src/bleu.rs says what is given here. Seeded: a second run
 writes the same.
 """
 
