@@ -17,9 +17,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Running, Scripted, fields};
+use prost::Message;
 use protocol::v1;
 use protocol::v1::metrics_service_client::MetricsServiceClient;
-use protocol::v1::rerank_service_client::RerankServiceClient;
+use server::rpc::server::ServerOptions;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -183,7 +184,7 @@ fn softmax(request: &mut v1::FitMoiRequest, temperature: f64) {
 #[tokio::test]
 async fn a_moi_fit_needs_no_model() {
     let server = Scripted::default().serve().await;
-    let text = include_str!("../crates/moi/tests/golden/06_p1_noisy_n5_m15.json");
+    let text = include_str!("golden/moi/06_p1_noisy_n5_m15.json");
     let golden: serde_json::Value = serde_json::from_str(text).unwrap();
     let order = |(order, score): (&serde_json::Value, &serde_json::Value)| v1::ScoredOrder {
         passages: order.as_array().unwrap().iter().map(|p| u32::try_from(p.as_u64().unwrap()).unwrap()).collect(),
@@ -230,6 +231,9 @@ async fn a_moi_fit_needs_no_model() {
     server.stop().await;
 }
 
+/// Tests that measure the memory of the process run one after the other.
+static MEASURES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// The process's highest resident memory since [`reset_peak`], in bytes; 0 where the system does not say.
 fn peak_memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -270,9 +274,29 @@ fn named(count: usize, metrics: impl Iterator<Item = String>) -> v1::EvaluateRan
     }
 }
 
+/// Two bytes of a message become a struct of a hundred. `server.message_bytes` bounds the sum; docs/security.md states it.
+#[tokio::test]
+async fn the_largest_message_of_empty_messages_takes_bounded_memory() {
+    let _alone = MEASURES.lock().await;
+    let most = ServerOptions::default().message_bytes;
+    let grown = |decode: &dyn Fn() -> usize| {
+        reset_peak();
+        let before = peak_memory();
+        assert_eq!(decode(), most / 2);
+        peak_memory().saturating_sub(before) >> 20
+    };
+    let queries = [0x0a, 0].repeat(most / 2);
+    let queries = grown(&|| v1::EvaluateRankingRequest::decode(&queries[..]).unwrap().queries.len());
+    let passages = [0x12, 0].repeat(most / 2);
+    let passages = grown(&|| v1::RerankRequest::decode(&passages[..]).unwrap().passages.len());
+    eprintln!("queries: {queries} MiB more; passages: {passages} MiB more");
+    assert!(queries.max(passages) < 400, "{queries} MiB, {passages} MiB");
+}
+
 /// Faults of one kind: a message within server.message_bytes that asks for far more than it holds.
 #[tokio::test]
 async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
+    let _alone = MEASURES.lock().await;
     let server = Scripted::default().serve().await;
     let cutoffs = |count: usize| (1..=count).map(|cutoff| format!("P@{cutoff}"));
     let asked = named(100_000, cutoffs(256));
@@ -283,14 +307,8 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     refused_at_once("metrics", expected, metrics(&server).await.evaluate_ranking(asked)).await;
     let mut asked = named(1, cutoffs(1));
     asked.queries[0].documents = vec![v1::RankedDocument::default(); 1_000_001];
-    let expected = ("message", "more than 1000000 fields given");
+    let expected = ("queries", "1000001 documents, judgements and missed labels given, at most 1000000 allowed");
     refused_at_once("rows", expected, metrics(&server).await.evaluate_ranking(asked)).await;
-    let frequencies = (0..1_000_001).map(|word| (word.to_string(), 1)).collect();
-    let fusion = v1::Fusion { background: Some(v1::Background { documents: 1, frequencies }), ..v1::Fusion::default() };
-    let asked = v1::RerankRequest { fusion: Some(fusion), ..v1::RerankRequest::default() };
-    let asked = v1::WatchRerankRequest { request: Some(asked) };
-    let mut reranking = RerankServiceClient::new(server.channel().await);
-    refused_at_once("words", expected, reranking.watch_rerank(asked)).await;
     let long = |count: usize| (1..=count).map(|cutoff| format!("P(rel=0.12345678,judged_only=True)@{cutoff}"));
     let expected = ("queries", "the response may need");
     refused_at_once("response", expected, metrics(&server).await.evaluate_ranking(named(9_000, long(100)))).await;
@@ -299,7 +317,7 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     let asked = named(1, std::iter::once("t".repeat(2 << 20)));
     refused_at_once("name", expected, metrics(&server).await.evaluate_ranking(asked)).await;
     let mut asked = named(1, cutoffs(1));
-    let id = "d".repeat(2 << 20);
+    let id = "d".repeat(1 << 20);
     asked.queries[0].documents = vec![document(&id, 1.0), document(&id, 2.0)];
     asked.tie_rule = v1::TieRule::TrecEval.into();
     let expected = ("queries[0].documents[1].id", "twice");
@@ -313,10 +331,10 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     };
     let expected = ("kinds", "4000000 given, at most 4 allowed");
     refused_at_once("kinds", expected, metrics(&server).await.correlate(series(1, vec![1; 4_000_000]))).await;
-    let expected = ("series", "200000 with 3 kinds are 600000 correlations, at most 100000 allowed");
-    refused_at_once("series", expected, metrics(&server).await.correlate(series(200_000, Vec::new()))).await;
+    let expected = ("series", "100000 with 3 kinds are 300000 correlations, at most 100000 allowed");
+    refused_at_once("series", expected, metrics(&server).await.correlate(series(100_000, Vec::new()))).await;
     let mut asked = series(2, vec![1, 2, 3, 4]);
-    asked.series[1].name = "s".repeat(6 << 20);
+    asked.series[1].name = "s".repeat(3 << 20);
     refused_at_once("names", ("series", "the response may need"), metrics(&server).await.correlate(asked)).await;
     let lists = vec![v1::ScoredList { cutoff: 1, ..v1::ScoredList::default() }; 400_000];
     let asked = v1::ChooseAlphaRequest { lists, ..v1::ChooseAlphaRequest::default() };
@@ -345,6 +363,7 @@ async fn metrics_and_kinds_are_given_once() {
 /// Every threshold has its own list of relevant ranks; one at a time is enough.
 #[tokio::test]
 async fn metrics_of_many_thresholds_do_not_pile_up() {
+    let _alone = MEASURES.lock().await;
     let server = Scripted::default().serve().await;
     let thresholds = (1..=256).map(|number| format!("P(rel=0.{number:03},judged_only=True)@5"));
     let mut asked = named(1, thresholds);

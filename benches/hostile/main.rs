@@ -246,7 +246,7 @@ fn hostile() -> Vec<(&'static str, &'static str, Bytes)> {
         ..v1::EvaluateRankingRequest::default()
     };
     let empty = v1::EvaluateRankingRequest {
-        queries: vec![v1::RankedQuery::default(); 4_000_000],
+        queries: vec![v1::RankedQuery::default(); 2_000_000],
         metrics: vec!["P@5".into()],
         ..v1::EvaluateRankingRequest::default()
     };
@@ -274,7 +274,7 @@ fn hostile() -> Vec<(&'static str, &'static str, Bytes)> {
         ("(o) 100 passages", RERANK, rerank(100, v1::MoiOptions::default()).encode_to_vec().into()),
         ("(p) adaptive, 64 rounds", RERANK, rerank(40, adaptive).encode_to_vec().into()),
         ("(q) 100,000 queries by 256 metrics", RANKING, values.encode_to_vec().into()),
-        ("(q) four million empty queries", RANKING, empty.encode_to_vec().into()),
+        ("(q) two million empty queries", RANKING, empty.encode_to_vec().into()),
         ("(q) a correlation asked for 64 times", "/rerankd.v1.MetricsService/Correlate", kinds.encode_to_vec().into()),
         ("(r) clusters of 1,000 texts", "/rerankd.v1.BeliefService/Cluster", clusters.encode_to_vec().into()),
     ]

@@ -20,11 +20,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = prost::Message::encode_to_vec(&descriptors);
     let target = std::env::var("OUT_DIR")?;
     std::fs::write(Path::new(&target).join("rerankd.bin"), bytes)?;
-    // Requests are counted before they are decoded (crates/protocol/src/codec.rs), by the shape that their name stands for.
-    let mut config = tonic_prost_build::Config::new();
-    config.enable_type_names();
-    tonic_prost_build::configure()
-        .codec_path("crate::codec::CountingCodec")
-        .compile_fds_with_config(descriptors, config)?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::follow::{follow_calibration, follow_ranking, reload_calibration};
-use super::notify::ServiceManager;
-use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
+use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, notify, profile_file};
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{Origin, ProfileFile};
 use crate::config::Config;
@@ -65,11 +64,10 @@ pub async fn serve(
     let metrics = Arc::new(Metrics::new(engine.clone()).context("the metrics cannot be set up")?);
     let page = page(config, &metrics, ready.clone()).await?;
     let admission = Admission::new(config.queue_length).observed_by(metrics);
-    let manager = ServiceManager::new(config.service_manager.clone());
     check_store(config);
     let stop = async {
         control.stopped(1).await;
-        manager.stopping();
+        notify::stopping();
     };
     let over_grpc = server::rpc::server::serve(engine.clone(), admission.clone(), options, grpc, stop);
     let over_http = over_http(config, &engine, &admission, &access, http, &control, ready);
@@ -77,7 +75,6 @@ pub async fn serve(
     let beside = AbortOnDropHandle::new(tokio::spawn(beside(
         engine.clone(),
         config.clone(),
-        manager.clone(),
         access.clone(),
         control.clone(),
         heat,
@@ -186,21 +183,13 @@ async fn first_failure(engine: &Engine) -> anyhow::Error {
 }
 
 /// What runs beside the server until it ends.
-async fn beside(
-    engine: Engine,
-    config: Config,
-    manager: ServiceManager,
-    access: Access,
-    control: Control,
-    heat: watch::Sender<bool>,
-) {
-    let alive = manager.clone();
+async fn beside(engine: Engine, config: Config, access: Access, control: Control, heat: watch::Sender<bool>) {
     let (loaded, store, warm) = (engine.clone(), config.store.clone(), heat.subscribe());
     tokio::join!(
-        alive.keep_alive(),
+        notify::keep_alive(),
         access.follow(WATCH_INTERVAL),
-        when_ready(engine, config, manager.clone(), heat),
-        reload(control, &manager, &warm, &access, || {
+        when_ready(engine, config, heat),
+        reload(control, &warm, &access, || {
             let loaded = loaded.models().generators().iter().filter_map(|model| model.get().ok());
             let with_files = loaded.map(|generator| {
                 let measured = generator.info.measured_on();
@@ -215,7 +204,6 @@ async fn beside(
 /// Reads certificates, tokens and calibration again whenever the operator asks.
 async fn reload(
     mut control: Control,
-    manager: &ServiceManager,
     warm: &watch::Receiver<bool>,
     access: &Access,
     calibration: impl Fn() -> Vec<(Arc<ServedGenerator>, (ProfileFile, CalibrationFile))>,
@@ -225,7 +213,7 @@ async fn reload(
         // A server that still loads has not said READY, and must not say so here.
         let ready = *warm.borrow();
         if ready {
-            manager.reloading();
+            notify::reloading();
         }
         let (own, calibration) = (access.clone(), calibration());
         let work = move || {
@@ -238,14 +226,14 @@ async fn reload(
         let faults = tokio::task::spawn_blocking(work).await.unwrap_or_default();
         tracing::info!(faults, "certificates, tokens and calibration read again");
         if ready {
-            manager.ready();
+            notify::ready();
         }
     }
 }
 
 /// Logs the properties of generator and scorer when they are ready, tries them, loads the embedding model, starts learning, and
 /// follows their calibration files.
-async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, heat: watch::Sender<bool>) {
+async fn when_ready(engine: Engine, config: Config, heat: watch::Sender<bool>) {
     if first_load(&engine).await.is_err() {
         return;
     }
@@ -266,7 +254,7 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     };
     tokio::join!(generators, load_embedding(&engine));
     heat.send_replace(true);
-    manager.ready();
+    notify::ready();
     let mut following = JoinSet::new();
     for generator in loaded {
         generator.position_bias.set_learning(config.learn_position_bias);

@@ -43,9 +43,9 @@ fn refused(failure: Failure, left: &[usize]) -> Result<(usize, String), Failure>
     at.ok_or(failure)
 }
 
-/// Passages and bytes of one call. A server takes messages of 16 MiB by default.
+/// Passages and bytes of one call. A server takes messages of 4 MiB by default.
 const PASSAGES: usize = 256;
-const BYTES: usize = 4 << 20;
+const BYTES: usize = 2 << 20;
 
 pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut config = settings.load(Vec::new())?;

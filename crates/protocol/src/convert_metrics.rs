@@ -74,8 +74,8 @@ fn check_response(field: &str, bytes: usize, most: usize) -> Result<(), InvalidI
     Ok(())
 }
 
-/// Refuses a request with too many values or rows, before it is converted.
-fn check_sizes(wire: &v1::EvaluateRankingRequest) -> Result<(), InvalidInput> {
+/// Refuses a request with too many values or rows, before it waits for a thread and is converted.
+pub fn check_sizes(wire: &v1::EvaluateRankingRequest) -> Result<(), EngineError> {
     let (queries, metrics) = (wire.queries.len(), wire.metrics.len());
     input::check_metric_count(metrics)?;
     input::check_product("queries", queries, (metrics, "metrics"), ("values", MOST_VALUES))?;
@@ -83,13 +83,13 @@ fn check_sizes(wire: &v1::EvaluateRankingRequest) -> Result<(), InvalidInput> {
     let rows: usize = wire.queries.iter().map(rows).sum();
     if rows > MOST_ROWS {
         let problem = format!("{rows} documents, judgements and missed labels given, at most {MOST_ROWS} allowed");
-        return Err(InvalidInput::new("queries", problem));
+        return Err(EngineError::invalid("queries", problem));
     }
     Ok(())
 }
 
+/// The task of a request that [`check_sizes`] admits.
 pub fn ranking_task(wire: v1::EvaluateRankingRequest, message_bytes: usize) -> Result<RankingTask, EngineError> {
-    check_sizes(&wire)?;
     let ties = match known("tie_rule", wire.tie_rule)? {
         v1::TieRule::Unspecified | v1::TieRule::InputOrder => Ties::InputOrder,
         v1::TieRule::TrecEval => Ties::TrecEval,

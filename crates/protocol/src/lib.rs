@@ -2,7 +2,6 @@
 
 pub mod backend;
 pub mod client;
-pub mod codec;
 pub mod connect;
 pub mod convert;
 pub mod convert_belief;
@@ -15,8 +14,6 @@ pub mod convert_metrics;
 pub mod convert_models;
 pub mod convert_opening;
 pub mod convert_task;
-mod count;
-mod shape;
 
 /// Messages, servers and clients generated from proto/rerankd/v1. The comments there document them.
 #[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]

@@ -335,9 +335,6 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     /// A request, or a question of a stream, was refused.
     fn refused(&self, _reason: Refusal) {}
 
-    /// The library of HTTP/2 refused a request by itself, and no service heard of it. `reason` is a name of the transport's.
-    fn unserved(&self, _reason: &'static str) {}
-
     /// The last work of a call ended. `operation` is that of its [`Terms`](super::Terms).
     fn ended(&self, _operation: &str, _tally: &Tally) {}
 }

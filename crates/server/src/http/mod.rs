@@ -23,22 +23,23 @@ mod state;
 mod terms;
 mod unread;
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderValue, Uri, header};
-use axum::middleware::{from_fn, from_fn_with_state, map_request};
+use axum::middleware::{from_fn_with_state, map_request};
 use axum::response::Response;
 use axum::routing::{get, post};
+use http_body_util::LengthLimitError;
 use tokio::sync::watch;
-use tokio::time::Instant;
-use tokio_stream::StreamExt;
 use tower_layer::Layer;
 
-use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
+use crate::observe::record::Recorded;
+use crate::transport::{Authenticate, MESSAGE, Refused, Tokens};
 use answer::Envelope;
 use engine::Engine;
 use engine::methods::MethodRef;
@@ -47,10 +48,7 @@ use model::{Choice, Names};
 use paths::ModelOfPath;
 use prefix_scheduler::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
 use problem::{Problem, Shape};
-use record::{Received, Recorder};
-
-/// Longest wait for a body, beside what its bytes that came add. A caller that sends its body slowly, or never, keeps a place no longer.
-const BODY: Duration = Duration::from_secs(10);
+use record::Recorder;
 
 /// Settings of the HTTP edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,7 +160,7 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         .route(state::INFO, get(state::info))
         .route(state::OPENAPI, get(openapi::document));
     for route in &ROUTES {
-        let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
+        let handler = move |State(http): State<Arc<Http>>, received: Extension<Recorded>, request: Request| {
             handle(http, route, received.0, request)
         };
         router = router.route(route.path, post(handler));
@@ -175,8 +173,7 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
             |uri: Uri| async move { Problem::NoMethod(paths::method_of(uri.path())).unshaped() },
         )
         .with_state(Arc::new(Http { engine, admission, options, tokens: Arc::clone(&tokens) }))
-        .layer(from_fn(record::named))
-        .layer(Authenticate::new(tokens, state::is_open, refuse))
+        .layer(Authenticate::layer(tokens, state::is_open, refuse))
         // Outside of it, so that what the check of tokens refuses is counted, too.
         .layer(from_fn_with_state(recorder, record::recorded))
         .layer(from_fn_with_state(most, unread::heard));
@@ -190,7 +187,7 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 }
 
 /// Admits a request, works for it within its terms, and answers it.
-async fn handle(http: Arc<Http>, route: &'static Route, received: Received, request: Request) -> Response {
+async fn handle(http: Arc<Http>, route: &'static Route, received: Recorded, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     // A browser sends it with what a page of any origin posts, and without asking here first. Whoever has a token is no such page.
     if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
@@ -239,7 +236,7 @@ async fn answered(
     body: Body,
     shape: &mut Shape,
 ) -> Result<Response, Problem> {
-    let body = receive(body, http.options.body_bytes, BODY).await?;
+    let body = receive(body, http.options.body_bytes, MESSAGE).await?;
     // Without a generator the request is read all the same, and refused by the engine.
     let served = |scorer| Some((scorer, http.engine.models().scoring(scorer).ok()?.get().ok()?));
     let generators = ["", "generator"].into_iter().filter_map(served).collect();
@@ -284,24 +281,13 @@ async fn answered(
     }
 }
 
-/// Reads a body of at most `most` bytes. A larger one is read on for a while and dropped, so that its sender hears the answer
-/// before its connection is closed. It may take `patience`, and as much more as what came would take at [`SLOWEST`].
-async fn receive(body: Body, most: usize, patience: Duration) -> Result<Vec<u8>, Problem> {
-    let mut chunks = body.into_data_stream();
-    let (mut bytes, mut total, began) = (Vec::new(), 0_usize, Instant::now());
-    loop {
-        let end = began + patience + Duration::from_secs(total as u64) / SLOWEST;
-        let Ok(next) = tokio::time::timeout_at(end, chunks.next()).await else { return Err(Problem::Slow) };
-        let Some(chunk) = next else { break };
-        let chunk = chunk.map_err(|_| Problem::Malformed("body: ended early".to_owned()))?;
-        total = total.saturating_add(chunk.len());
-        if total <= most {
-            bytes.extend_from_slice(&chunk);
-        } else if total / 4 > most {
-            break;
-        }
-    }
-    if total > most { Err(Problem::TooLarge(most)) } else { Ok(bytes) }
+/// Reads a body of at most `most` bytes, which must be complete within `patience`.
+async fn receive(body: Body, most: usize, patience: Duration) -> Result<Bytes, Problem> {
+    let read = tokio::time::timeout(patience, to_bytes(body, most)).await.map_err(|_| Problem::Slow)?;
+    read.map_err(|error| match error.source() {
+        Some(source) if source.is::<LengthLimitError>() => Problem::TooLarge(most),
+        _ => Problem::Malformed("body: ended early".to_owned()),
+    })
 }
 
 impl Http {
@@ -336,21 +322,27 @@ mod tests {
         }
     }
 
-    const SHORT: Duration = Duration::from_millis(50);
-
-    /// Sixteen megabytes in ten seconds were a rate that not every caller has. What came of a body gives the rest time.
+    /// A caller that sends a part now and then gains nothing.
     #[tokio::test]
-    async fn a_body_that_comes_fast_enough_may_be_long() {
-        for (bytes, complete) in [(SLOWEST as usize * 60, true), (1, false)] {
-            let (sender, parts) = mpsc::channel::<std::io::Result<Vec<u8>>>(1);
-            let body = Body::from_stream(ReceiverStream::new(parts));
-            let received = tokio::spawn(receive(body, usize::MAX, SHORT));
-            sender.send(Ok(vec![7; bytes])).await.unwrap();
-            tokio::time::sleep(SHORT * 4).await;
-            let _ = sender.send(Ok(vec![7])).await;
-            drop(sender);
-            let received = received.await.unwrap();
-            assert!(received.is_ok_and(|all| all.len() == bytes + 1) == complete, "{bytes}");
+    async fn a_body_must_be_complete_in_time() {
+        let (sender, parts) = mpsc::channel::<std::io::Result<Vec<u8>>>(1);
+        let body = Body::from_stream(ReceiverStream::new(parts));
+        let drip = tokio::spawn(async move {
+            while sender.send(Ok(vec![7])).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let received = receive(body, usize::MAX, Duration::from_millis(100)).await;
+        assert!(matches!(received, Err(Problem::Slow)));
+        drip.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_must_fit() {
+        for (bytes, fits) in [(100, true), (101, false)] {
+            let received = receive(Body::from(vec![7; bytes]), 100, MESSAGE).await;
+            assert_eq!(received.is_ok(), fits, "{bytes}");
+            assert!(fits || matches!(received, Err(Problem::TooLarge(100))));
         }
     }
 }

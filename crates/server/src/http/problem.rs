@@ -96,8 +96,6 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// The code of a request without a valid token.
-    pub const UNAUTHENTICATED: &'static str = "Unauthenticated";
     /// No problem.
     pub const ANSWERED: Self = Self { code: "OK", refusal: None };
 }
@@ -122,7 +120,7 @@ impl Problem {
             Self::Engine(EngineError::Unavailable) => ("Unavailable", Some(Refusal::Unavailable)),
             Self::Engine(EngineError::Internal(_)) => ("Internal", None),
             Self::TooLarge(_) => ("OutOfRange", None),
-            Self::Unauthenticated(_) => (Outcome::UNAUTHENTICATED, None),
+            Self::Unauthenticated(_) => ("Unauthenticated", None),
             Self::FromPage => ("PermissionDenied", None),
             Self::NoPath(_) | Self::NoMethod(_) => ("Unimplemented", None),
         };

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::answer::{json_response, seconds};
 use super::problem::{Problem, Shape};
-use super::record::Received;
 use super::{Http, Ready};
+use crate::observe::record::Recorded;
 use crate::peers::{self, ServedModel};
 
 pub(super) const HEALTH: &str = "/health";
@@ -97,7 +97,7 @@ fn listed(http: &Http, entry: impl Fn(&str, &str) -> Value) -> Response {
 /// One of the names. Xinference's clients ask for it before they rank, and read the type.
 pub(super) async fn model(
     State(http): State<Arc<Http>>,
-    Extension(received): Extension<Received>,
+    Extension(received): Extension<Recorded>,
     Path(name): Path<String>,
 ) -> Response {
     let name = name.trim_end_matches('/');
@@ -121,7 +121,7 @@ fn entry(id: &str, root: &str) -> Value {
 }
 
 /// The model that requests of text-embeddings-inference's shape ask, and their bounds.
-pub(super) async fn info(State(http): State<Arc<Http>>, Extension(received): Extension<Received>) -> Response {
+pub(super) async fn info(State(http): State<Arc<Http>>, Extension(received): Extension<Recorded>) -> Response {
     let model = match ServedModel::of(&http.engine, http.options.method) {
         Ok(model) => model,
         Err(error) => return Problem::from(error).response(Shape::Tei, &received.id),

@@ -6,6 +6,7 @@
 mod export;
 mod models;
 pub mod page;
+pub mod record;
 pub mod traces;
 
 use std::time::Duration;
@@ -27,9 +28,6 @@ const PASSAGES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0,
 /// Every status of a fit (`fit::uncertainty::Diagnostics::status`).
 const FITS: [&str; 3] = ["converged", "not_identifiable", "not_converged"];
 
-/// Every reason of a request that the transport refuses (`transport::Unserved`).
-const UNSERVED: [&str; 2] = ["malformed", "too_many"];
-
 /// The metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
@@ -40,7 +38,6 @@ pub struct Metrics {
     handling: HistogramVec,
     questions: IntCounterVec,
     refused: IntCounterVec,
-    unserved: IntCounterVec,
     stages: [HistogramVec; 4],
     passages: Histogram,
     cut: IntCounter,
@@ -104,11 +101,6 @@ impl Metrics {
                 "Requests and questions that were refused before anything was worked for them.",
                 &["reason"],
             )?,
-            unserved: counter(
-                "rerankd_streams_refused_total",
-                "Requests over HTTP/2 that were reset before a service heard of them.",
-                &["reason"],
-            )?,
             stages: [tokenise?, queue?, score?, fit?],
             passages,
             cut,
@@ -119,9 +111,6 @@ impl Metrics {
         // A rate needs a zero to begin with.
         for reason in Refusal::ALL {
             metrics.refused.with_label_values(&[reason.name()]);
-        }
-        for reason in UNSERVED {
-            metrics.unserved.with_label_values(&[reason]);
         }
         for status in FITS {
             metrics.fits.with_label_values(&[status]);
@@ -189,10 +178,6 @@ impl Observer for Metrics {
 
     fn refused(&self, reason: Refusal) {
         self.refused.with_label_values(&[reason.name()]).inc();
-    }
-
-    fn unserved(&self, reason: &'static str) {
-        self.unserved.with_label_values(&[reason]).inc();
     }
 
     fn ended(&self, operation: &str, tally: &Tally) {

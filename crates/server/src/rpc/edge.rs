@@ -8,10 +8,11 @@ use tonic::Status;
 use tonic::codegen::http;
 
 use super::status;
+use crate::observe::record::Recorded;
 use crate::transport::{Caller, Peer};
 use engine::{Engine, EngineError};
 use prefix_scheduler::call::{
-    Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Tally, Terms, deadline,
+    Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Terms, deadline,
 };
 
 /// Operations that wait for the generator. While no request can end in time behind the admitted work, they are refused
@@ -31,6 +32,8 @@ pub(super) struct Edge {
     pub admission: Admission,
     /// Largest message in bytes, read or sent (`server.message_bytes`).
     pub message_bytes: usize,
+    /// How long a stream may wait for its next question; `None` for no bound.
+    pub idle: Option<Duration>,
 }
 
 impl Edge {
@@ -102,7 +105,7 @@ pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError>
     let caller = request.extensions().get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
     let name = request.extensions().get::<Caller>().and_then(Caller::name).map(str::to_owned);
     let operation = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let request_tally = request.extensions().get::<Arc<Tally>>().cloned();
+    let recorded = request.extensions().get::<Recorded>();
     Ok(Terms {
         operation,
         id,
@@ -110,8 +113,13 @@ pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError>
         name,
         priority,
         deadline: deadline_of(request.headers()),
-        request: request_tally,
+        request: recorded.map(|recorded| Arc::clone(&recorded.tally)),
     })
+}
+
+/// If the method of this path takes a stream of messages. By convention of this protocol its name says so.
+pub(super) fn takes_many(path: &str) -> bool {
+    path.ends_with("Stream") || path.starts_with("/grpc.reflection.")
 }
 
 /// When a call with these headers must be answered; `None` for no deadline.

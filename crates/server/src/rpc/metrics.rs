@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tonic::{Request, Response, Status};
 
-use super::admit;
 use super::edge::answer;
+use super::{admit, status};
 use engine::EngineError;
 use moi::task::fit_moi;
 use numeric::Interrupt;
@@ -59,6 +59,7 @@ impl MetricsService for Service {
         &self,
         request: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
+        convert::check_sizes(request.get_ref()).map_err(|error| status::of(&error))?;
         let message_bytes = self.message_bytes;
         self.compute(request, move |wire, interrupt| {
             let task = convert::ranking_task(wire, message_bytes)?;

@@ -15,4 +15,3 @@ pub mod server;
 mod status;
 pub mod tei;
 mod utility;
-mod whole;

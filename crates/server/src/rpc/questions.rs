@@ -5,6 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 use tokio::sync::{Semaphore, mpsc};
@@ -14,10 +15,10 @@ use tokio_stream::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Request, Status, Streaming};
 
-use super::edge::id_of_question;
+use super::edge::{Edge, id_of_question};
 use super::{admit, record, status};
 use crate::transport::Closing;
-use prefix_scheduler::call::{Observer, Terms};
+use prefix_scheduler::call::{Observer, Refusal, Terms};
 
 /// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
 const IN_FLIGHT: usize = 4;
@@ -31,17 +32,32 @@ pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send
 /// The response to a question, or the code and the message of its error.
 pub(super) type Outcome<R> = Result<R, (i32, String)>;
 
+/// What bounds a stream, and who hears of its questions.
+pub(super) struct StreamBounds {
+    /// Is told how each question ended.
+    observer: Arc<dyn Observer>,
+    /// Largest message of an answer in bytes.
+    most: usize,
+    /// How long the stream may wait for its next question; `None` for no bound.
+    idle: Option<Duration>,
+}
+
+impl StreamBounds {
+    pub fn of(edge: &Edge) -> Self {
+        Self { observer: edge.admission.observer(), most: edge.message_bytes, idle: edge.idle }
+    }
+}
+
 /// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
-/// and the work for its response, `answer` makes a message of both; `observer` is told how each question ended. A response that
-/// does not fit into a message of `most` bytes is OUT_OF_RANGE; the transport would end the stream with it, and drop other answers.
+/// and the work for its response, `answer` makes a message of both. A response that does not fit into a message is OUT_OF_RANGE;
+/// the transport would end the stream with it, and drop other answers.
 ///
 /// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
-/// UNAVAILABLE when the connection closes, after which no further question is read, or with the fault of a message that cannot be
-/// read.
+/// UNAVAILABLE when the connection closes, after which no further question is read, with DEADLINE_EXCEEDED if the next question
+/// does not come in time, or with the fault of a message that cannot be read.
 pub(super) fn answer_each<Q, R, A, W>(
     request: Request<Streaming<Q>>,
-    observer: Arc<dyn Observer>,
-    most: usize,
+    bounds: StreamBounds,
     ask: impl Fn(Terms, Q) -> (String, W) + Send + Sync + 'static,
     answer: fn(String, Outcome<R>) -> A,
 ) -> Result<Answers<A>, Status>
@@ -52,6 +68,7 @@ where
     W: Future<Output = Result<R, Status>> + Send + 'static,
 {
     let terms = admit::terms(&request)?;
+    let StreamBounds { observer, most, idle } = bounds;
     // Within the process there is no connection.
     let Closing(closing) = request.extensions().get::<Closing>().cloned().unwrap_or_default();
     let mut questions = request.into_inner();
@@ -65,7 +82,7 @@ where
                 biased;
                 () = sender.closed() => return,
                 () = closing.cancelled() => break Some(status::closing()),
-                next = async { permit.await.ok().zip(Some(questions.next().await)) } => next,
+                next = async { permit.await.ok().zip(Some(within(idle, questions.next()).await)) } => next,
             };
             match next {
                 Some((permit, Some(Ok(question)))) => {
@@ -99,6 +116,17 @@ where
     Ok(Box::pin(ReceiverStream::new(answers)))
 }
 
+/// The next question, if it comes in time.
+async fn within<Q>(
+    idle: Option<Duration>,
+    next: impl Future<Output = Option<Result<Q, Status>>>,
+) -> Option<Result<Q, Status>> {
+    match idle {
+        Some(idle) => tokio::time::timeout(idle, next).await.unwrap_or_else(|_| Some(Err(status::next_late()))),
+        None => next.await,
+    }
+}
+
 /// The response, if it has no more than so many bytes.
 fn fitting<R: Message>(response: R, most: usize) -> Result<R, Status> {
     let bytes = response.encoded_len();
@@ -124,7 +152,8 @@ async fn outcome<R: Send + 'static>(
     let code = response.as_ref().map_or_else(Status::code, |_| Code::Ok);
     observer.question_handled(operation, record::code_name(code));
     response.map_err(|status| {
-        if let Some(reason) = record::refusal(&status, true, false) {
+        // A question whose deadline passed was worked for.
+        if let Some(reason) = record::refusal(&status, false).filter(|reason| *reason != Refusal::Deadline) {
             observer.refused(reason);
         }
         (status.code() as i32, status.message().to_owned())
@@ -134,10 +163,10 @@ async fn outcome<R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use tonic::codec::{Codec, Streaming};
+    use tonic_prost::ProstCodec;
 
     use super::*;
     use prefix_scheduler::call::Admission;
-    use protocol::codec::CountingCodec;
     use protocol::v1;
 
     type Question = v1::RerankStreamRequest;
@@ -149,9 +178,9 @@ mod tests {
         [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat()
     }
 
-    fn stream(body: Vec<u8>) -> Request<Streaming<Question>> {
-        let decoder = CountingCodec::<(), Question>::default().decoder();
-        let mut request = Request::new(Streaming::new_request(decoder, axum::body::Body::from(body), None, None));
+    fn stream(body: impl Into<axum::body::Body>) -> Request<Streaming<Question>> {
+        let decoder = ProstCodec::<(), Question>::default().decoder();
+        let mut request = Request::new(Streaming::new_request(decoder, body.into(), None, None));
         request.extensions_mut().insert(Terms { id: Some("stream".to_owned()), ..Terms::default() });
         request
     }
@@ -168,8 +197,9 @@ mod tests {
             };
             (question.request_id, work)
         };
-        let answers =
-            answer_each(request, Admission::new(1).observer(), 1_000, ask, |id, outcome| (id, outcome)).unwrap();
+        let idle = Some(Duration::from_millis(100));
+        let bounds = StreamBounds { observer: Admission::new(1).observer(), most: 1_000, idle };
+        let answers = answer_each(request, bounds, ask, |id, outcome| (id, outcome)).unwrap();
         answers.collect().await
     }
 
@@ -195,6 +225,18 @@ mod tests {
         let (code, message) = large.as_ref().unwrap_err();
         assert_eq!(*code, Code::OutOfRange as i32);
         assert!(message.contains("server.message_bytes"), "{message}");
+    }
+
+    /// Half of a message, and then nothing.
+    #[tokio::test]
+    async fn a_stream_whose_next_question_does_not_come_ends() {
+        let mut sent = framed("a");
+        sent.extend([0, 0, 0, 0, 9, 1]);
+        let sent = tokio_stream::once(Ok::<_, std::io::Error>(sent)).chain(tokio_stream::pending());
+        let mut all = answers(stream(axum::body::Body::from_stream(sent))).await;
+        let end = all.pop().unwrap().unwrap_err();
+        assert!(status::is_late(&end), "{end:?}");
+        assert_eq!(all.pop().unwrap().unwrap().0, "a");
     }
 
     /// The fault of the last message overtook the answers to those before it, which were lost.

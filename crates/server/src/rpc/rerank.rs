@@ -4,7 +4,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
-use super::questions::{Answers, answer_each};
+use super::questions::{Answers, StreamBounds, answer_each};
 use super::{admit, status};
 use engine::EngineError;
 use engine::rerank::{RerankRequest, Reranked};
@@ -110,12 +110,12 @@ impl RerankService for Service {
         request: Request<Streaming<v1::RerankStreamRequest>>,
     ) -> Result<Response<Self::RerankStreamStream>, Status> {
         use v1::rerank_stream_response::Outcome;
-        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::RerankStreamRequest| {
             let (service, id) = (service.clone(), wire.request_id.clone());
             (wire.request_id, async move { service.question(terms, &id, wire.request).await })
         };
-        Ok(Response::new(answer_each(request, observer, most, ask, |request_id, outcome| {
+        Ok(Response::new(answer_each(request, bounds, ask, |request_id, outcome| {
             let failed = |(code, message)| Outcome::Error(v1::RerankStreamError { code, message });
             let outcome = Some(outcome.map_or_else(failed, Outcome::Response));
             v1::RerankStreamResponse { request_id, outcome }

@@ -17,7 +17,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower_layer::Layer;
 
-use super::admit::{Admitted, Prompt};
+use super::admit::Admitted;
 use super::edge::Edge;
 use super::operations::Operations;
 use super::readable::Readable;
@@ -60,7 +60,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            message_bytes: 16 << 20,
+            message_bytes: 4 << 20,
             drain: Duration::from_secs(20),
             lame_duck: Duration::ZERO,
             reflection: true,
@@ -148,10 +148,8 @@ pub async fn serve(
         }
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
-    let health_service = Prompt::new(health_service.max_decoding_message_size(SMALL));
     let mut routes =
-        routes(Edge { engine, admission: admission.clone(), message_bytes: options.message_bytes }, &options)
-            .add_service(health_service);
+        routes(engine, admission.clone(), &options).add_service(health_service.max_decoding_message_size(SMALL));
     if options.reflection {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -162,7 +160,7 @@ pub async fn serve(
             .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL))
             .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL));
     }
-    let gate = Authenticate::new(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
+    let gate = Authenticate::layer(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
     let (requests, stopping) = (InFlight::default(), CancellationToken::new());
     let connections = listener::Options {
         protocol: Protocol::Http2,
@@ -170,10 +168,6 @@ pub async fn serve(
         tls: options.access.tls.clone(),
         requests: requests.clone(),
         endless: is_endless,
-        unserved: {
-            let observer = admission.observer();
-            Arc::new(move |reason| observer.unserved(reason.name()))
-        },
     };
     // The recorder is outermost, so that what the gate refuses is counted.
     let service = recorder.layer(gate.layer(Readable(routes.prepare())));
@@ -197,8 +191,9 @@ pub async fn serve(
     Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, behind their permits, or with small requests that must come at once.
-fn routes(edge: Edge, options: &ServerOptions) -> Routes {
+/// The services of the protocols, behind their permits, or with small requests.
+fn routes(engine: Engine, admission: Admission, options: &ServerOptions) -> Routes {
+    let edge = Edge { engine, admission, message_bytes: options.message_bytes, idle: options.bounds.idle };
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
@@ -214,8 +209,8 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
         .add_service(Admitted::new(beliefs, edge.clone()))
         .add_service(Admitted::new(utilities, edge.clone()))
         .add_service(Admitted::new(metrics, edge.clone()))
-        .add_service(Prompt::new(models))
-        .add_service(Prompt::new(info))
+        .add_service(models)
+        .add_service(info)
         .add_service(Admitted::new(tei_rerank, edge))
 }
 
@@ -227,7 +222,7 @@ pub fn in_process(
     options: &ServerOptions,
 ) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send> + Clone + use<>
 {
-    Readable(routes(Edge { engine, admission, message_bytes: options.message_bytes }, options).prepare())
+    Readable(routes(engine, admission, options).prepare())
 }
 
 /// Health is open to everyone: probes carry no tokens.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::admit::MESSAGE;
 use super::edge::{Edge, answer};
 use super::{admit, status};
 use crate::peers::{self, ComputeCost, characters, in_a_header};
+use crate::transport::MESSAGE;
 use engine::methods::MethodRef;
 use engine::prompt::CutSide;
 use engine::rerank::{Pair, Passage, RerankRequest, Usage};
@@ -20,8 +20,8 @@ use protocol::tei_v1;
 use protocol::tei_v1::info_server::Info;
 use protocol::tei_v1::rerank_server::Rerank;
 
-/// Longest wait for a whole stream of messages.
-const STREAM: Duration = Duration::from_secs(30);
+/// Longest wait for the next message of a stream.
+const NEXT: Duration = Duration::from_secs(10);
 
 /// Settings of tei.v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,7 +135,7 @@ impl Service {
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
         let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
         // For the whole stream: a caller that sends a message now and then must not keep its place.
-        let messages = tokio::time::timeout(STREAM, messages).await;
+        let messages = tokio::time::timeout(MESSAGE, messages).await;
         let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
             let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
@@ -162,7 +162,7 @@ async fn collect(
     let mut shown = Shown { texts: Vec::new(), raw_scores: false, characters: 0 };
     let (mut return_text, mut bytes) = (false, 0_usize);
     loop {
-        let next = tokio::time::timeout(MESSAGE, messages.next()).await;
+        let next = tokio::time::timeout(NEXT, messages.next()).await;
         let next = next.map_err(|_| status::next_late())?;
         let Some(message) = next.transpose()? else { break };
         let index = pairs.len();

@@ -3,7 +3,7 @@
 use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
-use super::questions::{Answers, answer_each};
+use super::questions::{Answers, StreamBounds, answer_each};
 use super::{admit, status};
 use engine::EngineError;
 use engine::evaluate::EvaluateRequest;
@@ -121,12 +121,12 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
         use v1::measure_utility_stream_response::Outcome;
-        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::MeasureUtilityStreamRequest| {
             let (service, id) = (service.clone(), wire.id.clone());
             (wire.id, async move { service.measure_question(terms, &id, wire.request).await })
         };
-        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
+        Ok(Response::new(answer_each(request, bounds, ask, |id, outcome| {
             let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
             v1::MeasureUtilityStreamResponse { id, outcome }
         })?))
@@ -147,12 +147,12 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
     ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
         use v1::evaluate_retrieval_stream_response::Outcome;
-        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
+        let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::EvaluateRetrievalStreamRequest| {
             let (service, id) = (service.clone(), wire.id.clone());
             (wire.id, async move { service.evaluate_question(terms, &id, wire.request).await })
         };
-        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
+        Ok(Response::new(answer_each(request, bounds, ask, |id, outcome| {
             let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
             v1::EvaluateRetrievalStreamResponse { id, outcome }
         })?))

@@ -1,18 +1,13 @@
-//! The tower layer that asks for a token.
+//! The check of bearer tokens, as a tower layer.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
 
 use http::{Request, Response};
-use tower_layer::Layer;
-use tower_service::Service;
+use tower_http::validate_request::{ValidateRequest, ValidateRequestHeaderLayer};
 
-use super::{Peer, Refused, Tokens};
+use super::{Caller, Peer, Refused, Tokens};
 
-/// Refuses requests without a valid token. The others carry their [`super::Caller`] in their extensions.
-///
-/// `open` tells by the path of a request whether it needs no token. `refuse` makes the response to a refusal.
+/// Refuses requests without a valid token. The others carry their [`Caller`] in their extensions.
 #[derive(Clone)]
 pub struct Authenticate<R> {
     tokens: Arc<Tokens>,
@@ -21,57 +16,49 @@ pub struct Authenticate<R> {
 }
 
 impl<R> Authenticate<R> {
-    /// A layer that checks `tokens`.
-    pub const fn new(tokens: Arc<Tokens>, open: fn(&str) -> bool, refuse: R) -> Self {
-        Self { tokens, open, refuse }
+    /// A layer that checks `tokens`. `open` tells by the path of a request whether it needs no token. `refuse` makes the response
+    /// to a refusal.
+    pub fn layer(
+        tokens: Arc<Tokens>,
+        open: fn(&str) -> bool,
+        refuse: R,
+    ) -> ValidateRequestHeaderLayer<Authenticate<R>> {
+        ValidateRequestHeaderLayer::custom(Self { tokens, open, refuse })
     }
 }
 
-impl<S, R: Clone> Layer<S> for Authenticate<R> {
-    type Service = Authenticated<S, R>;
+/// Learns the caller of a request. A layer outside the check of tokens puts it into the request's extensions.
+#[derive(Debug, Clone, Default)]
+pub struct LearnsCaller(Arc<OnceLock<Caller>>);
 
-    fn layer(&self, inner: S) -> Self::Service {
-        Authenticated { inner, gate: self.clone() }
+impl LearnsCaller {
+    /// Name of the token; `None` if the request was refused, or the server needs no token.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.get().and_then(Caller::name)
     }
 }
 
-/// A service behind [`Authenticate`].
-#[derive(Clone)]
-pub struct Authenticated<S, R> {
-    inner: S,
-    gate: Authenticate<R>,
-}
+impl<B, A, R: Fn(Refused) -> Response<A>> ValidateRequest<B> for Authenticate<R> {
+    type ResponseBody = A;
 
-impl<S, R, B, A> Service<Request<B>> for Authenticated<S, R>
-where
-    S: Service<Request<B>, Response = Response<A>>,
-    S::Future: Send + 'static,
-    R: Fn(Refused) -> Response<A>,
-    A: Send + 'static,
-    S::Error: Send + 'static,
-{
-    type Response = Response<A>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<A>, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        if !(self.gate.open)(request.uri().path()) {
-            match self.gate.tokens.check(request.headers()) {
-                Ok(caller) => {
-                    request.extensions_mut().insert(caller);
+    fn validate(&mut self, request: &mut Request<B>) -> Result<(), Response<A>> {
+        if (self.open)(request.uri().path()) {
+            return Ok(());
+        }
+        match self.tokens.check(request.headers()) {
+            Ok(caller) => {
+                if let Some(learns) = request.extensions().get::<LearnsCaller>() {
+                    let _ = learns.0.set(caller.clone());
                 }
-                Err(refused) => {
-                    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-                    tracing::debug!(?peer, path = request.uri().path(), reason = %refused, "caller refused");
-                    let response = (self.gate.refuse)(refused);
-                    return Box::pin(std::future::ready(Ok(response)));
-                }
+                request.extensions_mut().insert(caller);
+                Ok(())
+            }
+            Err(refused) => {
+                let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+                tracing::debug!(?peer, path = request.uri().path(), reason = %refused, "caller refused");
+                Err((self.refuse)(refused))
             }
         }
-        Box::pin(self.inner.call(request))
     }
 }

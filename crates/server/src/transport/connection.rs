@@ -1,23 +1,16 @@
-//! One connection of HTTP/1.1 or HTTP/2: its bounds, its end, and responses that are not taken.
-//!
-//! hyper runs every stream of an HTTP/2 connection as a task of its own, through the executor that it is given. `Streams` is
-//! that executor. It counts the streams, so that a connection without any can be closed, and ends a stream whose response the
-//! client does not take. An HTTP/1.1 connection has one request at a time, which is counted where it is handled. `Patient`
-//! ends a connection of either protocol whose client takes nothing, or does not end its header.
+//! One connection of HTTP/1.1 or HTTP/2: its bounds and its end.
 
-use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::{pending, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::future::pending;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,10 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::in_flight::{Counted, InFlight};
-use super::patient::Patient;
-use super::refused::{Listen, Resets};
-use super::seldom::Seldom;
+use super::in_flight::InFlight;
+use super::response::Parts;
 use super::{Closing, Peer};
 
 /// What a listener speaks.
@@ -93,13 +84,7 @@ impl Default for Bounds {
 /// Most header fields of a request over HTTP/1.1.
 pub const HEADER_FIELDS: usize = 100;
 
-/// Longest time from the first byte of a request over HTTP/1.1 to the end of its header.
-const HEADER: Duration = Duration::from_secs(30);
-
-/// Bytes a second at which a request may come for as long as it likes.
-pub const SLOWEST: u32 = 64 << 10;
-
-/// Most bytes of the body of an HTTP/2 stream that wait to be read. A caller as far away as a second still comes at [`SLOWEST`].
+/// Most bytes of the body of an HTTP/2 stream that wait to be read.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Most bytes that wait on a connection of so many streams: all that its streams may send. With less, streams that are not read
@@ -122,8 +107,6 @@ pub(super) struct Shared {
     pub requests: InFlight,
     /// Whether a request of this path goes on for as long as the client likes, so that a stopping server does not wait for it.
     pub endless: fn(&str) -> bool,
-    /// Hears of requests over HTTP/2 that are refused before they reach the service.
-    pub unserved: Listen,
     /// Ends the connections once their requests are answered.
     pub stop: CancellationToken,
 }
@@ -137,38 +120,33 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Shared { protocol, bounds, requests, endless, unserved, stop } = shared;
+    let Shared { protocol, bounds, requests, endless, stop } = shared;
     let (open, closing) = (InFlight::default(), Closing::default());
+    let life = Life { peer, bounds, open: open.clone(), closing: closing.clone(), stop };
     let service = TowerToHyperService::new(service);
-    let told = closing.clone();
-    let own = (protocol == Protocol::Http1).then(|| open.clone());
     let handler = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(told.clone());
-        let counted = (!endless(request.uri().path())).then(|| requests.begin());
-        let counted = (counted, own.as_ref().map(InFlight::begin));
+        request.extensions_mut().insert(closing.clone());
+        let counted = (open.begin(), (!endless(request.uri().path())).then(|| requests.begin()));
         let answer = hyper::service::Service::call(&service, request);
-        async move { answer.await.map(|response| response.map(|body| Paced::new(body, counted))) }
+        async move { answer.await.map(|response| response.map(|body| Parts::of(body, bounds.unread, counted))) }
     });
-    let header = (protocol == Protocol::Http1).then_some(HEADER);
-    let resets = (protocol == Protocol::Http2).then(|| Resets::new(unserved));
-    let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone(), resets));
-    let life = Life { peer, bounds, open: open.clone(), closing, stop };
     match protocol {
         Protocol::Http1 => {
             let bytes = bounds.header_bytes as usize;
             let mut builder = http1::Builder::new();
-            // hyper's own timer for headers would also end connections that wait for their next request.
+            // hyper's timer for headers would also end connections that wait for their next request. `Life` ends those that
+            // have no complete header for too long.
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(None)
                 .max_headers(HEADER_FIELDS)
                 .max_header_size(bytes)
                 .max_buf_size(bytes.max(LEAST_BUFFER));
-            life.lead(builder.serve_connection(io, handler)).await;
+            life.lead(builder.serve_connection(TokioIo::new(io), handler)).await;
         }
         Protocol::Http2 => {
-            let mut builder = http2::Builder::new(Streams { open, patience: bounds.unread });
+            let mut builder = http2::Builder::new(TokioExecutor::new());
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(bounds.streams)
@@ -178,7 +156,7 @@ where
                 .max_pending_accept_reset_streams(bounds.pending_resets)
                 .keep_alive_interval(bounds.keepalive)
                 .keep_alive_timeout(bounds.keepalive_timeout);
-            life.lead(builder.serve_connection(io, handler)).await;
+            life.lead(builder.serve_connection(TokioIo::new(io), handler)).await;
         }
     }
 }
@@ -244,153 +222,10 @@ fn spread(age: Duration, peer: Peer) -> Duration {
     age * (1_000 - u32::from(peer.0.port() % 100)) / 1_000
 }
 
-/// Resolves when there were no open streams for the time of `bound`.
+/// Resolves when there were no requests for the time of `bound`.
 async fn unused(open: &InFlight, bound: Option<Duration>) {
-    let Some(bound) = bound else { return pending().await };
-    loop {
-        match open.idle_since() {
-            None => open.none().await,
-            Some(since) if since.elapsed() >= bound => return,
-            Some(since) => tokio::time::sleep_until(since + bound).await,
-        }
+    match bound {
+        Some(bound) => open.none_for(bound).await,
+        None => pending().await,
     }
-}
-
-tokio::task_local! {
-    /// In the task of a stream: the part of the response that was handed out and that the client has not yet taken.
-    static OFFERED: Cell<Option<Offered>>;
-}
-
-/// A part of a response that waits for the client.
-#[derive(Debug, Clone, Copy)]
-struct Offered {
-    since: Instant,
-    /// Bytes of the message that were taken before, and how long the client let them wait.
-    sent: usize,
-    waited: Duration,
-}
-
-/// Of all connections: a client without a token may open thousands.
-static UNREAD: Seldom = Seldom::new();
-
-/// Runs the streams of one connection.
-#[derive(Clone)]
-pub(super) struct Streams {
-    open: InFlight,
-    patience: Duration,
-}
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let (open, counted, patience) = (self.open.clone(), self.open.begin(), self.patience);
-        tokio::spawn(async move {
-            let _counted = counted;
-            if !taken(stream, patience, &open).await
-                && let Some(untold) = UNREAD.is_due()
-            {
-                let seconds = patience.as_secs();
-                tracing::warn!(seconds, untold, "the client did not read its response: stream reset");
-            }
-        });
-    }
-}
-
-/// Streams of a connection that may share the least rate at which responses are taken. More would let a client hold the responses
-/// of all its streams for hours.
-const SHARING: u32 = 8;
-
-/// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`, or the
-/// parts of a message together not within it and the time that their bytes take at [`SLOWEST`], which the connection's streams share.
-async fn taken(stream: impl Future<Output = ()>, patience: Duration, open: &InFlight) -> bool {
-    let watched = async move {
-        let mut stream = pin!(stream);
-        let mut timer = pin!(tokio::time::sleep(patience));
-        poll_fn(|context| {
-            if stream.as_mut().poll(context).is_ready() {
-                return Poll::Ready(true);
-            }
-            let Some(Offered { since, sent, waited }) = OFFERED.with(Cell::get) else { return Poll::Pending };
-            let streams = u32::try_from(open.count()).unwrap_or(SHARING).clamp(1, SHARING);
-            let allowed = Duration::from_secs(sent as u64) / SLOWEST * streams;
-            let end = since + patience.saturating_sub(waited.saturating_sub(allowed));
-            if timer.deadline() != end {
-                timer.as_mut().reset(end);
-            }
-            timer.as_mut().poll(context).map(|()| false)
-        })
-        .await
-    };
-    OFFERED.scope(Cell::new(None), watched).await
-}
-
-/// Largest part of a response that is handed to HTTP/2 at once. HTTP/2 buffers what it is given, so without this a response
-/// would wait in memory for a client that does not read, and nobody would know.
-const PART: usize = 16 << 10;
-
-pin_project_lite::pin_project! {
-    /// A response body in parts.
-    pub(super) struct Paced<B> {
-        #[pin]
-        inner: B,
-        rest: Bytes,
-        // Of the message that `rest` is the end of: the bytes handed out, and how long they waited.
-        sent: usize,
-        waited: Duration,
-        offered: Option<Instant>,
-        counted: (Option<Counted>, Option<Counted>),
-    }
-}
-
-impl<B> Paced<B> {
-    fn new(inner: B, counted: (Option<Counted>, Option<Counted>)) -> Self {
-        Self { inner, rest: Bytes::new(), sent: 0, waited: Duration::ZERO, offered: None, counted }
-    }
-}
-
-impl<B: Body<Data = Bytes>> Body for Paced<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        offer(None);
-        if let Some(since) = this.offered.take() {
-            *this.waited += since.elapsed();
-        }
-        if this.rest.is_empty() {
-            (*this.sent, *this.waited) = (0, Duration::ZERO);
-            match ready!(this.inner.poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => *this.rest = data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                },
-                other => return Poll::Ready(other),
-            }
-        }
-        let since = Instant::now();
-        *this.offered = Some(since);
-        offer(Some(Offered { since, sent: *this.sent, waited: *this.waited }));
-        let part = this.rest.split_to(this.rest.len().min(PART));
-        *this.sent += part.len();
-        Poll::Ready(Some(Ok(Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
-        let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower() + rest);
-        if let Some(upper) = inner.upper() {
-            hint.set_upper(upper + rest);
-        }
-        hint
-    }
-}
-
-/// Notes that a part was handed out, or that the last one was taken. Outside a stream's task there is nothing to note.
-fn offer(part: Option<Offered>) {
-    let _ = OFFERED.try_with(|offered| offered.set(part));
 }

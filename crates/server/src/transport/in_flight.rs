@@ -1,81 +1,76 @@
-//! Counts what is in progress, on a connection or in the whole server.
+//! Counts the requests in progress, on a connection or in the whole server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::watch;
 
 /// A counter. Clones share it.
-#[derive(Clone, Debug)]
-pub struct InFlight(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    /// Notified when the count falls to 0.
-    none: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    count: usize,
-    /// When the count last fell to 0, or the counter was made.
-    since: Instant,
-}
+#[derive(Clone, Debug, Default)]
+pub struct InFlight(watch::Sender<usize>);
 
 /// Counts as one until it is dropped.
 #[derive(Debug)]
-pub struct Counted(InFlight);
-
-impl Default for InFlight {
-    fn default() -> Self {
-        let state = Mutex::new(State { count: 0, since: Instant::now() });
-        Self(Arc::new(Shared { state, none: Notify::new() }))
-    }
-}
+pub struct Counted(watch::Sender<usize>);
 
 impl InFlight {
     /// Counts one more.
     #[must_use]
     pub fn begin(&self) -> Counted {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).count += 1;
-        Counted(self.clone())
+        self.0.send_modify(|count| *count += 1);
+        Counted(self.0.clone())
     }
 
     /// The count.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).count
-    }
-
-    /// Since when the count is 0; `None` where it is not.
-    #[must_use]
-    pub fn idle_since(&self) -> Option<Instant> {
-        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (state.count == 0).then_some(state.since)
+        *self.0.borrow()
     }
 
     /// Resolves as soon as the count is 0.
     pub async fn none(&self) {
+        // This sender keeps the channel open.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// Resolves when the count has been 0 for so long.
+    pub async fn none_for(&self, time: Duration) {
+        let mut changes = self.0.subscribe();
         loop {
-            // Made before the count is read, so that a fall in between is not missed.
-            let fell = self.0.none.notified();
-            if self.count() == 0 {
+            let _ = changes.wait_for(|count| *count == 0).await;
+            if tokio::time::timeout(time, changes.changed()).await.is_err() {
                 return;
             }
-            fell.await;
         }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let shared = &self.0.0;
-        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.count -= 1;
-        if state.count == 0 {
-            state.since = Instant::now();
-            shared.none.notify_waiters();
-        }
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_ends_the_time_without_requests() {
+        let open = InFlight::default();
+        let short = Duration::from_millis(50);
+        let request = open.begin();
+        assert!(tokio::time::timeout(short, open.none()).await.is_err());
+        drop(request);
+        open.none().await;
+        let started = tokio::time::Instant::now();
+        let waiting = tokio::spawn({
+            let open = open.clone();
+            async move { open.none_for(short * 4).await }
+        });
+        tokio::time::sleep(short * 2).await;
+        // Begins and ends before the waiting task runs again.
+        drop(open.begin());
+        waiting.await.unwrap();
+        assert!(started.elapsed() >= short * 6, "{:?}", started.elapsed());
     }
 }

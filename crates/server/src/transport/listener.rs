@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -14,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::connection::{self, Bounds, Protocol, Shared};
-use super::seldom::Seldom;
-use super::{InFlight, Listen, Peer, Tls};
+use super::{InFlight, Peer, Tls};
 
 /// What the listener needs to know beside its service.
 #[derive(Clone)]
@@ -30,27 +29,30 @@ pub struct Options {
     pub requests: InFlight,
     /// Whether a request of this path goes on for as long as the client likes. Such requests are not counted.
     pub endless: fn(&str) -> bool,
-    /// Hears of requests over HTTP/2 that are refused before they reach the service.
-    pub unserved: Listen,
 }
 
 impl Options {
     /// A listener for plain text in this protocol, whose requests all end.
     #[must_use]
     pub fn new(protocol: Protocol, bounds: Bounds) -> Self {
-        Self {
-            protocol,
-            bounds,
-            tls: None,
-            requests: InFlight::default(),
-            endless: |_| false,
-            unserved: Arc::new(|_| {}),
-        }
+        Self { protocol, bounds, tls: None, requests: InFlight::default(), endless: |_| false }
     }
 }
 
 /// Pause after a failed accept. The usual cause is a lack of file descriptors, and connections have to end first.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Least time between two warnings about connections, so that nobody fills the log from outside.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
+
+/// If a warning may be logged now. `last` is when the last one was.
+fn is_due(last: &mut Option<Instant>) -> bool {
+    let due = last.is_none_or(|last| last.elapsed() >= BETWEEN_WARNINGS);
+    if due {
+        *last = Some(Instant::now());
+    }
+    due
+}
 
 /// Accepts connections and serves requests on them until `stop`. Then the listener closes, connections end when their requests
 /// are answered, and the future resolves after the last of them. Dropping it ends all connections at once.
@@ -61,10 +63,10 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Options { protocol, bounds, tls, requests, endless, unserved } = options;
-    let shared = Shared { protocol, bounds, requests, endless, unserved, stop: stop.clone() };
+    let Options { protocol, bounds, tls, requests, endless } = options;
+    let shared = Shared { protocol, bounds, requests, endless, stop: stop.clone() };
     let mut connections = JoinSet::new();
-    let trouble = Seldom::new();
+    let mut warned = None;
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -74,7 +76,7 @@ where
         match accepted {
             Ok((socket, _)) if connections.len() >= bounds.connections => {
                 drop(socket);
-                if trouble.is_due().is_some() {
+                if is_due(&mut warned) {
                     tracing::warn!(limit = bounds.connections, "connections.limit reached: new connections are closed");
                 }
             }
@@ -98,7 +100,7 @@ where
                 });
             }
             Err(error) => {
-                if trouble.is_due().is_some() {
+                if is_due(&mut warned) {
                     tracing::warn!(%error, "a connection cannot be accepted");
                 }
                 tokio::time::sleep(PAUSE).await;

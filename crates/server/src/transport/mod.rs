@@ -7,9 +7,7 @@ mod authenticate;
 pub mod connection;
 mod in_flight;
 pub mod listener;
-mod patient;
-mod refused;
-mod seldom;
+mod response;
 mod tls;
 mod tokens;
 mod watched;
@@ -20,16 +18,18 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-pub use authenticate::{Authenticate, Authenticated};
-pub use connection::{Bounds, Protocol, SLOWEST};
+pub use authenticate::{Authenticate, LearnsCaller};
+pub use connection::{Bounds, Protocol};
 pub use in_flight::InFlight;
-pub use refused::{Listen, Unserved};
 pub use tls::{Tls, TlsFiles};
 pub use tokens::{Caller, NewToken, Refused, Tokens};
 pub use watched::FileFault;
 
 /// How often files of certificates and tokens are checked for changes.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Longest time in which the message of a request must come. A caller that sends it slowly, or never, keeps its slot no longer.
+pub const MESSAGE: Duration = Duration::from_secs(30);
 
 /// Address of the connected client. The listener puts it into the extensions of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
