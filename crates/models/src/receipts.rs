@@ -1,4 +1,4 @@
-//! Receipts: hashes of files, which save hashing gigabytes at every start.
+//! Receipts: stored hashes of files, which avoid hashing gigabytes at every start.
 
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::store::{StoreError, hash, hex, write_atomically};
 
-/// The hash of a file, with the size and times it had then.
+/// The hash of a file, with its size and times at that moment.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Receipt {
     path: PathBuf,
@@ -18,12 +18,13 @@ struct Receipt {
     sha256: String,
 }
 
-/// SHA-256 of a file: from its receipt in `folder` when size and times match, otherwise by hashing it and writing a receipt.
+/// SHA-256 of a file: from its receipt in `folder` if size and times match, otherwise by hashing it and writing a
+/// receipt.
 pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError> {
     let absolute = path.canonicalize().map_err(|error| StoreError::file(path, error))?;
     let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    // A time that no receipt can hold: the clock was set to before 1970, or the file system keeps no times.
+    // No receipt can hold this time: the clock was set to before 1970, or the file system stores no times.
     let Some(modified_nanos) = modified.map(|age| age.as_nanos()) else { return hash(&absolute) };
     let note = note_of(folder, &absolute);
     let receipt = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
@@ -38,29 +39,29 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
         return Ok(receipt.sha256);
     }
     let sha256 = hash(&absolute)?;
-    // A path need not be UTF-8, which JSON is; such a file is hashed whenever it is asked for.
+    // JSON cannot hold a path that is not UTF-8; such a file is hashed every time.
     let written = serde_json::to_vec(&now(sha256.clone())).map_err(std::io::Error::from);
     if let Err(error) = written.and_then(|text| write_atomically(&note, &text)) {
-        // Models can be used from a read-only store; each start then hashes them.
+        // Models can be used from a read-only store, which is hashed at each start.
         tracing::debug!(%error, "the receipt cannot be written");
     }
     Ok(sha256)
 }
 
-/// Where the receipt of a file is.
+/// Path of the receipt of a file.
 fn note_of(folder: &Path, absolute: &Path) -> PathBuf {
     folder.join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))))
 }
 
-/// Drops the receipt of a file, so that it is hashed when it is next asked for.
+/// Removes the receipt of a file, so that the next request hashes it.
 pub(super) fn forget(folder: &Path, path: &Path) {
     if let Ok(absolute) = path.canonicalize() {
         let _ = std::fs::remove_file(note_of(folder, &absolute));
     }
 }
 
-/// When a file was last changed, by the clock of the file system. Unlike the modification time no program sets it: a copy of another
-/// model to the same place may keep size and modification time.
+/// Time of the last change of a file, by the clock of the file system. Programs cannot set it, unlike the modification
+/// time: a copy of another model to the same path may keep size and modification time.
 #[cfg(unix)]
 fn changed_nanos(metadata: &std::fs::Metadata) -> i128 {
     use std::os::unix::fs::MetadataExt as _;
@@ -79,14 +80,14 @@ mod tests {
 
     use super::*;
 
-    /// Rot changes no time. The receipt vouched for the file for ever.
+    /// Bit rot does not change the times, so the receipt would stay valid.
     #[test]
     fn what_is_forgotten_is_hashed_again() {
         let folder = tempfile::tempdir().unwrap();
         let (receipts, model) = (folder.path().join("receipts"), folder.path().join("model.gguf"));
         std::fs::write(&model, "good").unwrap();
         let good = identify(&receipts, &model).unwrap();
-        // A receipt of other content with the times of this one.
+        // A receipt of other content with the times of this file.
         let note = note_of(&receipts, &model.canonicalize().unwrap());
         let receipt = std::fs::read_to_string(&note).unwrap().replace(&good, "another");
         std::fs::write(&note, receipt).unwrap();
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(identify(&receipts, &model).unwrap(), good);
     }
 
-    /// As `cp -p`, `tar --mtime` and image builders leave it.
+    /// `cp -p`, `tar --mtime` and image builders leave such a file.
     #[cfg(unix)]
     #[test]
     fn another_file_of_the_same_size_and_date_is_hashed_anew() {
@@ -109,7 +110,7 @@ mod tests {
         write("first");
         let first = identify(&receipts, &model).unwrap();
         assert_eq!(first, identify(&receipts, &model).unwrap());
-        // The clock of a file system may go in steps of some milliseconds.
+        // The clock of a file system may have a resolution of some milliseconds.
         std::thread::sleep(Duration::from_millis(50));
         write("other");
         let other = identify(&receipts, &model).unwrap();

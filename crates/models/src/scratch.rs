@@ -1,5 +1,6 @@
-//! Folders for files in the making. Their owner holds a lock in them, so that the folder of a process that was killed can be told
-//! from one at work, and is removed. No date is asked: a clock that jumps would take the folder from a process at work.
+//! Folders for unfinished files. The owner holds a lock in its folder, so that the folder of a killed process can be
+//! recognised and removed. Dates are not used: after a jump of the clock, the folder of a running process would be
+//! removed.
 
 use std::fs::File;
 use std::io;
@@ -24,10 +25,10 @@ impl Scratch {
     /// No folder can be made.
     pub fn new_in(root: &Path, prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(root)?;
-        // The file gets its name when it is locked: nobody finds it without its lock.
+        // The file gets its name after it is locked, so nobody finds it unlocked.
         let unnamed = folder.path().join("unlocked");
         let lock = File::create(&unnamed)?;
-        // On a file system without locks nothing tells: the folder of a killed process stays, and is named.
+        // On a file system without locks the folder of a killed process is not removed, only reported.
         if lock.lock().is_ok() {
             std::fs::rename(unnamed, folder.path().join(LOCK))?;
         }
@@ -41,11 +42,11 @@ impl Scratch {
     }
 }
 
-/// Moves a finished file to its place, also to another file system: a model's folder may be a link to a larger disk. What is there
-/// stays until all of it is written there, in a folder whose name begins with `prefix`.
+/// Moves a finished file to its place, also to another file system: a model's folder may be a link to a larger disk. An
+/// existing file stays until the new one is completely written there, in a folder whose name begins with `prefix`.
 ///
 /// # Errors
-/// The file cannot be read, or its place cannot be written.
+/// The file cannot be read, or the target cannot be written.
 pub fn move_to(from: &Path, to: &Path, prefix: &str) -> io::Result<()> {
     let mut file = File::open(from)?;
     file.sync_all()?;
@@ -64,8 +65,8 @@ pub fn move_to(from: &Path, to: &Path, prefix: &str) -> io::Result<()> {
     }
 }
 
-/// Removes the folders in `root` whose names begin with `prefix` and whose owners are gone. What cannot be removed costs space, not
-/// the work that begins.
+/// Removes the folders in `root` whose names begin with `prefix` and whose owners ended. Failures are logged and
+/// otherwise ignored: such a folder only costs space.
 pub fn remove_abandoned(root: &Path, prefix: &str) {
     for entry in root.read_dir().into_iter().flatten().flatten() {
         let folder = entry.path();
@@ -74,24 +75,24 @@ pub fn remove_abandoned(root: &Path, prefix: &str) {
             continue;
         }
         match std::fs::remove_dir_all(&folder) {
-            Ok(()) => tracing::info!(folder = %folder.display(), "removed what a killed process left"),
-            // Another process removes it, too.
+            Ok(()) => tracing::info!(folder = %folder.display(), "removed the folder of a killed process"),
+            // Another process has removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(folder = %folder.display(), %error, "what a killed process left cannot be removed");
+                tracing::warn!(folder = %folder.display(), %error, "the folder of a killed process cannot be removed");
             }
         }
     }
 }
 
 fn is_abandoned(folder: &Path) -> bool {
-    // Network file systems lock only what is open for writing.
+    // Network file systems lock only files that are open for writing.
     match File::options().write(true).open(folder.join(LOCK)) {
         Ok(lock) => lock.try_lock().is_ok(),
         Err(error) => {
-            // Its owner may be about to name the file, or have no locks.
+            // The owner may be about to name the file, or its file system has no locks.
             if error.kind() == io::ErrorKind::NotFound && folder.is_dir() {
-                tracing::warn!(folder = %folder.display(), "kept: no lock tells whether a process works in it; remove it if none does");
+                tracing::warn!(folder = %folder.display(), "not removed: no lock shows if a process uses it; remove it if none does");
             }
             false
         }

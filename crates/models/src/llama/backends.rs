@@ -1,4 +1,5 @@
-//! llama.cpp's backends as libraries, in a portable build: which folder they are loaded from, and why one was not.
+//! llama.cpp's backends as shared libraries, in a portable build: the folder they are loaded from, and the reason if one
+//! is not used.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,11 @@ use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
 const PREFIX: &str = "libggml-";
 const SUFFIX: &str = ".so";
 
-/// Loads the backends that lie beside the program, where some do, or else those of the build.
+/// Loads the backends in the program's folder if there are any, otherwise those of the build.
 #[cfg(feature = "portable")]
 pub(super) fn load_all() {
     let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
-    // llama.cpp's binding takes UTF-8 alone.
+    // llama.cpp's binding accepts UTF-8 paths only.
     let beside = beside.filter(|folder| folder.to_str().is_some() && has_kernels(&libraries(folder)));
     match &beside {
         Some(folder) => load_backends_from_path(folder),
@@ -36,25 +37,25 @@ fn libraries(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Whether one of these computes on the CPU. Without such a one llama.cpp computes nothing.
+/// True if one of the libraries is a CPU backend, which llama.cpp always needs.
 fn has_kernels(libraries: &[(String, PathBuf)]) -> bool {
     libraries.iter().any(|(name, _)| name.starts_with("cpu"))
 }
 
-/// What computes on accelerators, by the names of ggml's libraries.
+/// Accelerator backends, by the names of ggml's libraries.
 const ACCELERATORS: [&str; 8] = ["cann", "cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan"];
 
-/// Warns of each accelerator's backend where none has a device. llama.cpp says nothing then, and computes on the CPU.
+/// Warns of each accelerator backend if none found a device. llama.cpp then computes on the CPU without a message.
 fn explain(folder: &Path) {
     if super::accelerator().is_some() {
         return;
     }
     for (_, path) in libraries(folder).iter().filter(|(name, _)| ACCELERATORS.contains(&&**name)) {
-        // SAFETY: llama.cpp opened the same file a moment ago, so what it runs when it is opened has run, or fails again.
+        // SAFETY: llama.cpp opened the same file a moment ago, so its initialisers have run already, or fail again.
         #[expect(unsafe_code, reason = "the loader's reason comes from opening the library alone")]
         let opened = unsafe { libloading::Library::new(path) };
         let problem = match opened {
-            Ok(_) => "it finds no device, or is not of this version; does the driver fit it?".to_owned(),
+            Ok(_) => "it finds no device or has another version: check the driver".to_owned(),
             Err(error) => match std::error::Error::source(&error) {
                 Some(reason) => format!("{error}: {reason}"),
                 None => error.to_string(),
@@ -81,7 +82,7 @@ mod tests {
         assert!(libraries(Path::new("no such folder")).is_empty());
     }
 
-    /// An empty file is no library: it is named, and nothing ends.
+    /// An empty file is not a library: it is reported, and the process goes on.
     #[test]
     fn a_library_that_cannot_be_loaded_does_not_end_the_process() {
         let folder = tempfile::tempdir().unwrap();

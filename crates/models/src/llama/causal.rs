@@ -1,7 +1,7 @@
-//! Which files llama.cpp loads but cannot score or sample with as a generator.
+//! Architectures that llama.cpp loads but that cannot score or sample as a generator.
 //!
-//! A generator needs a decoder that sees what stands before, and a cache of it. Without them llama.cpp gives scores that say
-//! nothing, or ends the process at the first step.
+//! A generator needs a causal decoder with a KV cache. Otherwise llama.cpp gives meaningless scores or ends the process
+//! at the first step.
 
 /// Architectures that llama.cpp evaluates without a cache: encoders, and models that fill in masked tokens.
 const WITHOUT_CACHE: [&str; 16] = [
@@ -23,10 +23,10 @@ const WITHOUT_CACHE: [&str; 16] = [
     "wavtokenizer-dec",
 ];
 
-/// Architectures with an encoder before the decoder, and drafts that read the states of another model.
+/// Architectures with an encoder before the decoder, and draft models that read hidden states of another model.
 const WITH_ENCODER: [&str; 4] = ["dflash", "eagle3", "t5", "t5encoder"];
 
-/// Refuses what is no causal transformer. `causal` is what the file says of its attention, where it says anything.
+/// Refuses models other than causal transformers. `causal` is the file's entry about its attention, if it has one.
 ///
 /// # Errors
 /// The reason, in words.
@@ -34,11 +34,11 @@ pub fn check(architecture: &str, causal: Option<bool>) -> Result<(), String> {
     let kind = if WITH_ENCODER.contains(&architecture) {
         "with an encoder"
     } else if WITHOUT_CACHE.contains(&architecture) || causal == Some(false) {
-        "whose tokens see what follows them"
+        "with bidirectional attention"
     } else {
         return Ok(());
     };
-    Err(format!("architecture {architecture:?}: a model {kind} can be no generator or scorer"))
+    Err(format!("architecture {architecture:?}: a model {kind} cannot be a generator or scorer"))
 }
 
 #[cfg(test)]

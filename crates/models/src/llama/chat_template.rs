@@ -1,25 +1,25 @@
-//! The chat template of a GGUF file, evaluated as it is written. Templates are Jinja programs; what they may use is what the
-//! library transformers gives them.
+//! Evaluates the chat template of a GGUF file. Templates are Jinja programs that use the functions which the library
+//! transformers offers.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
-/// Units of work of a template: instructions, visited items, and bytes in units of 64. They bound time and memory. A template takes
-/// some hundreds for a message.
+/// Limit on a template's work: instructions, visited items, and bytes in units of 64. It bounds time and memory. A
+/// template takes some hundred units for a message.
 const MOST_WORK: u64 = 100_000;
 
 /// Most bytes of a template. The longest ones in use have some tens of thousands.
 pub(super) const MOST_BYTES: usize = 1 << 16;
 
-/// Most bytes that a template may write around a message. They stand in every prompt.
+/// Most bytes that a template may write around a message. They are part of every prompt.
 const MOST_WRITTEN: usize = 1 << 14;
 
-/// Stack of the thread that evaluates. The parser calls itself for every sign of a chain such as `---1`, and so do the compiler
-/// and what frees its tree: a template of the most bytes must not end the process.
+/// Stack of the evaluating thread. The parser, the compiler and the code that frees the tree recurse for every sign of a
+/// chain such as `---1`. A template of the maximum size must not end the process.
 pub(super) const STACK_BYTES: usize = 128 << 20;
 
-/// The day that it always is for templates: equal requests would have other prompts tomorrow. It is the one that templates of
-/// Llama 3 write where they get none.
+/// The constant date for templates: with the real one, equal requests would have other prompts the next day. It is the
+/// default date of the templates of Llama 3.
 const TODAY: [(&str, &str); 16] = [
     ("%Y", "2024"),
     ("%y", "24"),
@@ -39,7 +39,7 @@ const TODAY: [(&str, &str); 16] = [
     ("%S", "00"),
 ];
 
-/// Tokens that templates write by their names; empty where the vocabulary has none.
+/// Special tokens that templates write by name; empty if the vocabulary lacks one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Marks {
     /// The beginning of a sequence.
@@ -48,11 +48,11 @@ pub(super) struct Marks {
     pub end: String,
 }
 
-/// A conversation of one message of the user, up to where the answer begins. Models that can think first are asked not to
-/// (`enable_thinking`).
+/// Renders a conversation with one user message, up to the start of the answer. Models that can think first are told not
+/// to (`enable_thinking`).
 ///
 /// # Errors
-/// The template is no valid Jinja, asks for what is not there, or refuses such a conversation; one line.
+/// One line: the template is not valid Jinja, needs a missing variable, or refuses such a conversation.
 pub(super) fn render(template: &str, message: &str, marks: &Marks) -> Result<String, String> {
     if template.len() > MOST_BYTES {
         return Err(format!("the template has {} bytes, at most {MOST_BYTES} are evaluated", template.len()));
@@ -79,7 +79,7 @@ fn described(error: &Error) -> String {
     format!("{}{detail}{line}", error.kind()).replace(['\n', '\r'], " ")
 }
 
-/// Training marks what a model answers by a tag that Jinja does not have. It writes its content.
+/// Removes the tag that marks a model's answers for training, which Jinja does not know, and keeps its content.
 fn without_training_marks(template: &str) -> String {
     let mut text = template.to_owned();
     for (tag, same) in [("generation", "if true"), ("endgeneration", "endif")] {
@@ -94,7 +94,7 @@ fn rendered(template: &str, message: &str, marks: &Marks) -> Result<String, Erro
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_fuel(Some(MOST_WORK));
-    // Methods of Python's texts, lists and dictionaries.
+    // Methods of Python's strings, lists and dictionaries.
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |problem: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, problem))
@@ -102,12 +102,12 @@ fn rendered(template: &str, message: &str, marks: &Marks) -> Result<String, Erro
     environment.add_function("strftime_now", |format: String| -> Result<String, Error> {
         let text = TODAY.iter().fold(format, |text, (directive, value)| text.replace(directive, value));
         let unknown =
-            || Error::new(ErrorKind::InvalidOperation, format!("strftime_now knows no date of the form {text:?}"));
+            || Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not support the format {text:?}"));
         if text.contains('%') { Err(unknown()) } else { Ok(text) }
     });
-    // None can be iterated over in this implementation, not in jinja2: templates ask so whether there are tools.
+    // None cannot be iterated over here, unlike in jinja2. Templates test for tools in this way.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // Templates ask whether there are tools by `is not none`: what is not given to them is none, not undefined.
+    // Templates test for tools by `is not none`: a variable that is not given is none instead of undefined.
     environment.render_str(
         &without_training_marks(template),
         context! {
@@ -154,7 +154,7 @@ mod tests {
         assert!(fault("{% if %}").contains("syntax error"), "{}", fault("{% if %}"));
         let refused = fault("{{ raise_exception('only\nsystem') }}");
         assert!(refused.contains("only system") && refused.contains("(line 1)"), "{refused}");
-        assert!(fault("{{ strftime_now('%c') }}").contains("no date of the form"));
+        assert!(fault("{{ strftime_now('%c') }}").contains("does not support the format"));
         assert!(fault("{{ messages[3]['content'] }}").contains("undefined"));
         assert!(
             fault("{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}")
@@ -168,7 +168,7 @@ mod tests {
         assert!(fault("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").contains("recursion"));
         assert!(fault("{{ 'x' * 100000000000 }}").len() > 1);
     }
-    /// Ten of these overflow the stack of a usual thread, which ends the process; 64 MiB hold all of them.
+    /// Ten such chains overflow the stack of an ordinary thread, which ends the process; 64 MiB hold all of them.
     #[test]
     fn a_chain_as_long_as_a_template_may_be_does_not_end_the_process() {
         let chain = |before: &str, unit: &str, after: &str| {

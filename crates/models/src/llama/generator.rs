@@ -31,11 +31,12 @@ pub(super) struct LlamaGenerator<'m> {
     capacity: Capacity,
     vocabulary: usize,
     identity: String,
-    /// Whether layers run on an accelerator.
+    /// True if layers run on an accelerator.
     offloaded: bool,
-    /// Positions that a later one sees before it, where not all of them; 0 without such a bound.
+    /// Size of the attention window in positions; 0 if a position sees all earlier ones.
     window: usize,
-    /// [`Generator::saves_cheaply`]: on a CPU a copy in memory; on an accelerator as [`LlamaGenerator::warm_up`] finds it.
+    /// [`Generator::saves_cheaply`]: true on a CPU, which copies in memory; measured by [`LlamaGenerator::warm_up`] on an
+    /// accelerator.
     saves_cheaply: bool,
 }
 
@@ -61,13 +62,13 @@ impl<'m> LlamaGenerator<'m> {
             .with_type_v(settings.cache_type.of_llama())
             .with_n_threads(threads)
             .with_n_threads_batch(threads)
-            // Without layers on an accelerator nothing is sent to one either, step by step.
+            // Without layers on an accelerator, no single operations are offloaded to one either.
             .with_op_offload(settings.gpu_layers > 0)
             .with_no_perf(true);
         let context = model
             .new_context(backend, params)
             .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
-        // States pass through the last sequence.
+        // The last sequence is reserved for saving and restoring states.
         let sequences = sequences as usize - 1;
         let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
@@ -79,21 +80,21 @@ impl<'m> LlamaGenerator<'m> {
         Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, window, saves_cheaply: !offloaded })
     }
 
-    /// Applies an adapter of this model to all tokens from now on.
+    /// Applies an adapter of this model to all tokens.
     pub fn apply(&mut self, adapter: &mut LlamaLoraAdapter, scale: f32) -> Result<(), ModelError> {
         let applied = self.context.lora_adapter_set(adapter, scale);
         applied.map_err(|error| ModelError::Decode(format!("the adapter cannot be applied: {error}")))
     }
 
-    /// Evaluates full steps and one of a single token, and forgets them. On an accelerator the first step loads kernels and
-    /// allocates, and takes as long as hundreds of others: no caller should wait for it, and no speed be learnt from it. A step that
-    /// the accelerator's memory does not hold fails here, while the model loads. Nothing is done on a CPU.
+    /// Evaluates full steps and a step of one token, and discards them. On an accelerator the first step loads kernels
+    /// and allocates memory, and takes as long as hundreds of others. It must not delay a caller or distort a measured
+    /// speed. A step that does not fit the accelerator's memory fails here, while the model loads. Does nothing on a CPU.
     pub fn warm_up(&mut self) -> Result<(), ModelError> {
         if !self.offloaded {
             return Ok(());
         }
         let full = trial(self.capacity.batch.min(self.capacity.sequences * TRIAL));
-        // What the first round takes does not count.
+        // The first round is not counted.
         let _ = self.time_step(&full)?;
         let (evaluated, moved) = self.time_step(&full)?;
         let _ = self.time_step(&trial(1))?;
@@ -103,14 +104,15 @@ impl<'m> LlamaGenerator<'m> {
             Ok(moved) => {
                 self.saves_cheaply = worth_saving(moved, evaluated);
                 let kept = self.saves_cheaply;
-                tracing::info!(tokens, ?evaluated, ?moved, kept, "states of passages timed on the accelerator");
+                tracing::info!(tokens, ?evaluated, ?moved, kept, "KV states of passages timed on the accelerator");
             }
-            Err(error) => tracing::warn!(%error, "states of passages cannot be moved; requests keep none"),
+            Err(error) => tracing::warn!(%error, "KV states of passages cannot be moved; none are cached"),
         }
         Ok(())
     }
 
-    /// How long it takes to evaluate a step of [`trial`], and to move the state of its first sequence. Leaves nothing.
+    /// Times the evaluation of a step of [`trial`] and the saving and restoring of its first sequence. Leaves the cache
+    /// empty.
     fn time_step(&mut self, batch: &Batch) -> Result<(Duration, Result<Duration, ModelError>), ModelError> {
         let began = Instant::now();
         self.decode(batch)?;
@@ -122,7 +124,7 @@ impl<'m> LlamaGenerator<'m> {
         Ok((evaluated, moved))
     }
 
-    /// How long it takes to save the first positions of the first sequence and to restore them in its place.
+    /// Times saving the first positions of the first sequence and restoring them in its place.
     fn time_state(&mut self, positions: usize) -> Result<Duration, ModelError> {
         let began = Instant::now();
         let state = self.save(0, 0..positions)?;
@@ -146,23 +148,23 @@ impl<'m> LlamaGenerator<'m> {
     }
 }
 
-/// Whether states are kept that take `moved` to save and restore, and whose tokens take `evaluated`. Most states are
-/// saved and not asked for again.
+/// True if states are worth caching that take `moved` to save and restore, and whose tokens take `evaluated` to compute.
+/// Most saved states are never read.
 fn worth_saving(moved: Duration, evaluated: Duration) -> bool {
     moved <= evaluated / 2
 }
 
-/// Tokens of a sequence of [`trial`]: few enough for any model's context.
+/// Tokens per sequence of [`trial`]: few enough for any model's context.
 const TRIAL: usize = 256;
 
-/// Of so many tokens of [`trial`] one is read, as of a prompt with a short query.
+/// One of this many tokens of [`trial`] has its logits read, as in a prompt with a short query.
 const READ: usize = 8;
 
 /// A step of sequences of [`TRIAL`] tokens.
 fn trial(tokens: usize) -> Batch {
     let rows = (0..tokens).map(|index| {
         let targets = index.div_ceil(READ)..(index + 1).div_ceil(READ);
-        // Every vocabulary that is served has 256 tokens.
+        // Every served vocabulary has at least 256 tokens.
         let token = Token::try_from(index * 37 % 256).unwrap_or_default();
         Row { token, position: index % TRIAL, sequence: index / TRIAL, targets, draws: 0..0 }
     });
@@ -173,7 +175,7 @@ fn sequence(number: usize) -> Result<i32, ModelError> {
     i32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))
 }
 
-/// What is read of a token; NaN for a token outside the vocabulary, and where the logits have no finite normaliser.
+/// The requested value of a token; NaN for a token outside the vocabulary, or if the logits have no finite normaliser.
 fn score(logits: &[f32], normaliser: f64, (token, reads): (Token, Reads)) -> f64 {
     let logit = usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x));
     match reads {
@@ -224,7 +226,7 @@ impl Generator for LlamaGenerator<'_> {
     }
 
     fn clear(&mut self, numbers: bool) {
-        // Only a cache with windows has places after the last release that a new one has not.
+        // Once all sequences are released, a cache without windows equals a new one; a cache with windows does not.
         if numbers || self.window > 0 {
             self.context.clear_kv_cache();
         }
@@ -244,7 +246,7 @@ impl Generator for LlamaGenerator<'_> {
             let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
-        // An accelerator would go on behind the call: its time belongs to this step, by which budgets of time are kept.
+        // An accelerator works asynchronously. Waiting here attributes its time to this step, which time budgets rely on.
         self.context.synchronize();
         let evaluated = Instant::now();
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
@@ -283,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// As measured on an H200 with 135 million parameters, and as on a CPU.
+    /// Times measured on an H200 with 135 million parameters, and on a CPU.
     #[test]
     fn states_are_kept_where_moving_them_takes_half_of_reading() {
         let milliseconds = Duration::from_millis;
@@ -292,7 +294,7 @@ mod tests {
         assert!(worth_saving(milliseconds(3), milliseconds(200)));
     }
 
-    /// As on an accelerator, but by the CPU.
+    /// The accelerator's path, run on the CPU.
     #[test]
     fn a_trial_leaves_an_empty_cache() {
         let settings = Settings::plain("tests/golden/adapters/base.gguf", 600, 520);

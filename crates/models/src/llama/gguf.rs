@@ -1,4 +1,4 @@
-//! What the header of a GGUF file says: the size of the file after re-encoding, its tensors and lists. For models that
+//! Reads the header of a GGUF file: its tensors and lists, and the size of the file after re-encoding. For models that
 //! llama.cpp loads anyway; `super::lora` reads the headers of adapters without its parser.
 //!
 //! `llama_model_quantize` has a `dry_run` parameter, but it only logs the size. The rules here follow
@@ -21,9 +21,9 @@ const ADDED: u64 = 128;
 /// Bytes of one weight in the target type.
 const WEIGHT: u64 = 2;
 
-/// Size in bytes of the file at `path` after re-encoding to BF16 or F16. The real file is at most 128 bytes smaller;
-/// for architectures with special tensors (convolutions, position embeddings), which llama.cpp leaves as they are, the
-/// figure differs by the size of those tensors.
+/// Size in bytes of the file at `path` after re-encoding to BF16 or F16. The real file is at most 128 bytes smaller.
+/// llama.cpp does not convert special tensors (convolutions, position embeddings); for architectures with such tensors
+/// the figure is off by their size.
 ///
 /// # Errors
 /// The file cannot be read, is not a GGUF file, or its header is damaged.
@@ -52,21 +52,21 @@ impl Header {
         NonNull::new(context).map(Self).ok_or_else(|| "not a GGUF file, or its header is damaged".to_owned())
     }
 
-    /// Whether the file has a tensor of this name.
+    /// True if the file has a tensor of this name.
     pub fn has(&self, tensor: &str) -> bool {
         let Ok(name) = CString::new(tensor) else { return false };
         // SAFETY: the context is valid until it is dropped, and the string outlives the call.
         unsafe { sys::gguf_find_tensor(self.0.as_ptr(), name.as_ptr()) >= 0 }
     }
 
-    /// A row of a matrix, as numbers; `None` where the file has no such row. `path` is the file of this header.
+    /// A row of a matrix, as numbers; `None` if the file has no such row. `path` is the file of this header.
     ///
     /// # Errors
     /// The file ends before the row, or cannot be read.
     pub fn row(&self, path: &Path, tensor: &str, row: usize) -> Result<Option<Vec<f32>>, String> {
         let Ok(name) = CString::new(tensor) else { return Ok(None) };
-        // SAFETY: the context is valid until it is dropped, and the string outlives the call. The other functions are asked about a
-        // tensor that was found; the shape is copied. The traits of a type are constants.
+        // SAFETY: the context is valid until it is dropped, and the string outlives the call. The other functions get the
+        // index of an existing tensor; the shape is copied. The traits of a type are constants.
         let (shape, place, kind, size, to_float) = unsafe {
             let context = self.0.as_ptr();
             let index = sys::gguf_find_tensor(context, name.as_ptr());
@@ -100,7 +100,7 @@ impl Header {
         Ok(Some(numbers))
     }
 
-    /// A list of strings of the metadata; empty where there is none of this name.
+    /// A list of strings of the metadata; empty if the key is missing.
     pub fn strings(&self, key: &str) -> Vec<String> {
         let Ok(name) = CString::new(key) else { return Vec::new() };
         // SAFETY: the context is valid until it is dropped, and the string outlives the call. The element functions abort the
@@ -119,7 +119,7 @@ impl Header {
         }
     }
 
-    /// Files that the model is split into.
+    /// Number of files that the model is split into.
     pub fn files(&self) -> u16 {
         // SAFETY: the context is valid until it is dropped. The value function aborts the process for another type or index, so both
         // are checked.
@@ -168,7 +168,7 @@ impl Drop for Header {
     }
 }
 
-/// Whether llama.cpp converts a tensor to the target type: matrices of weights, but no norms and no expert gates.
+/// True if llama.cpp converts a tensor to the target type: matrices of weights, but not norms and expert gates.
 fn is_reencoded(name: &str, shape: &[i64]) -> bool {
     let is_matrix = shape.iter().skip(1).any(|&length| length > 1);
     is_matrix && name.ends_with("weight") && !name.contains("_norm.weight") && !name.contains("ffn_gate_inp.weight")
@@ -178,7 +178,7 @@ fn is_reencoded(name: &str, shape: &[i64]) -> bool {
 pub(super) mod tests {
     use super::*;
 
-    /// ggml's numbers of types.
+    /// ggml's type numbers.
     const F32: u32 = 0;
     const Q8_0: u32 = 8;
 
@@ -230,7 +230,7 @@ pub(super) mod tests {
         assert!(is_reencoded("blk.0.ffn_up_exps.weight", &[512, 512, 8, 1]));
     }
 
-    /// One block of 32 eight-bit numbers with a scale a row, and numbers of 16 bits.
+    /// One block of 32 eight-bit numbers with one scale per row, and numbers of 16 bits.
     #[test]
     fn a_row_is_decoded_in_its_type() {
         const F16: u32 = 1;

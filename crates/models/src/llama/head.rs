@@ -1,8 +1,8 @@
-//! Whether a generator's file has the matrix that its tokens are predicted with.
+//! Checks that a generator's file has the matrix that predicts tokens.
 //!
-//! Conversions of causal rerankers with a classification head keep the rows of their words as the head and leave the output matrix
-//! out. llama.cpp then predicts with the embeddings: right where the model shares the two matrices, and numbers without a meaning
-//! where it does not.
+//! Conversions of causal rerankers with a classification head keep the rows of their words as the head and drop the
+//! output matrix. llama.cpp then predicts with the embeddings. This is right if the model shares the two matrices, and
+//! meaningless otherwise.
 
 use std::path::Path;
 
@@ -14,17 +14,18 @@ const SAME: f64 = 0.9;
 
 const HEAD: &str = "cls.output.weight";
 
-/// Rows of a head that are read: a reranker has one or two, a classifier of the whole vocabulary would be read for minutes.
+/// Most rows of a head that are read. A reranker has one or two; reading a classifier of the whole vocabulary would take
+/// minutes.
 const MOST_OUTPUTS: usize = 16;
 
-/// Refuses a file whose classification head was cut from another matrix than the one that predicts its tokens. `words` are the
-/// tokens of which the head has a row each, in any order.
+/// Refuses a file whose classification head was cut from another matrix than the one that predicts its tokens. `words`
+/// are the tokens of the head's rows, in any order.
 ///
 /// # Errors
 /// The reason, in words.
 pub fn check_output(path: &Path, words: &[Token]) -> Result<(), String> {
     let header = Header::read(path)?;
-    // The matrices of a model in several files may be in different ones: nothing is known of it here.
+    // The matrices of a split model may be in different files, so it is not checked.
     if header.files() > 1 || !header.has(HEAD) || header.has("output.weight") {
         return Ok(());
     }
@@ -63,7 +64,7 @@ mod tests {
         check_output(Path::new(&path), words)
     }
 
-    /// `yes` and `no` behind the 256 bytes, "th" and "ye".
+    /// `yes` and `no` after the 256 bytes, "th" and "ye".
     #[test]
     fn a_head_must_be_rows_of_the_matrix_that_predicts() {
         assert_eq!(checked("causal", &[258, 259]), Ok(()), "no head");

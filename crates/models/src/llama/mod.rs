@@ -34,15 +34,15 @@ pub use vocabulary::Vocabulary;
 
 use prefix_scheduler::model::{Generator, ModelError};
 
-/// Numbers in the cells of the key-value cache, by ggml's names.
+/// Number formats of the KV cache, by ggml's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheType {
-    /// Half precision: 2 bytes a number.
+    /// Half precision: 2 bytes per number.
     #[default]
     F16,
-    /// Brain floating point: 2 bytes a number, the range of single precision.
+    /// Brain floating point: 2 bytes per number, the range of single precision.
     Bf16,
-    /// Blocks of 32 eight-bit numbers with a scale: 1.06 bytes a number.
+    /// Blocks of 32 eight-bit numbers with a scale: 1.06 bytes per number.
     Q8_0,
 }
 
@@ -50,7 +50,7 @@ impl CacheType {
     /// All types.
     pub const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::Q8_0];
 
-    /// Its name in the configuration and in the identity of states.
+    /// Name in the configuration and in the identity of states.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl CacheType {
         }
     }
 
-    /// Bytes that so many numbers take.
+    /// Bytes of this many numbers.
     #[must_use]
     pub const fn bytes(self, numbers: usize) -> usize {
         match self {
@@ -78,43 +78,43 @@ impl CacheType {
     }
 }
 
-/// How a generator is loaded.
+/// Settings for loading a generator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The GGUF file.
     pub path: PathBuf,
-    /// Size of the key-value cache in tokens, over all sequences; 0 for one that suits what computes.
+    /// Size of the key-value cache in tokens, over all sequences; 0 for the default of the CPU or accelerator.
     pub cells: usize,
-    /// Maximum number of tokens in one step; 0 for one that suits what computes. A value below 256 also bounds the sequences held at
-    /// once.
+    /// Maximum number of tokens in one step; 0 for the default of the CPU or accelerator. A value below 256 also bounds
+    /// the number of sequences.
     pub batch: usize,
     /// Threads that evaluate a step.
     pub threads: usize,
     /// Layers on the accelerator; ignored when the build supports none.
     pub gpu_layers: u32,
-    /// Numbers in the cells of the cache.
+    /// Number format of the cache.
     pub cache_type: CacheType,
-    /// SHA-256 of the file at `path` where saved states outlive the process; otherwise it may be empty.
+    /// SHA-256 of the file at `path`. It may be empty unless saved states outlive the process.
     pub sha256: String,
-    /// What is added to the model's matrices; `None` for the model as it is.
+    /// Adapter that is added to the model's matrices.
     pub adapter: Option<Adapter>,
 }
 
-/// Cells of the cache and tokens of a step where the settings leave them open.
+/// Default sizes of cache and step.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     cells: usize,
     batch: usize,
 }
 
-/// Larger steps are no faster on a CPU, and others wait for their end.
+/// Larger steps are no faster on a CPU, and delay other requests.
 const ON_CPU: Sizes = Sizes { cells: 8_192, batch: 512 };
 
-/// A step of an accelerator has a fixed cost that many tokens must share (docs/gpu.md).
+/// A step on an accelerator has a fixed cost, which many tokens must share (docs/gpu.md).
 const ON_ACCELERATOR: Sizes = Sizes { cells: 16_384, batch: 4_096 };
 
 impl Settings {
-    /// The settings with numbers in place of those that were left open.
+    /// The settings with the defaults filled in.
     ///
     /// # Errors
     /// [`ModelError::Decode`] when llama.cpp cannot be initialised.
@@ -129,7 +129,7 @@ impl Settings {
     }
 }
 
-/// Initialises llama.cpp at the first call. It stays initialised to the end of the process, because a process may load
+/// Initialises llama.cpp at the first call. It stays initialised until the process ends, because a process may load
 /// several models one after another.
 ///
 /// # Errors
@@ -162,7 +162,7 @@ fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError
     Ok(model)
 }
 
-/// Whether some layers run on an accelerator.
+/// True if some layers run on an accelerator.
 ///
 /// # Errors
 /// [`ModelError::Decode`] when llama.cpp cannot be initialised.
@@ -170,8 +170,8 @@ pub fn offloads(settings: &Settings) -> Result<bool, ModelError> {
     Ok(settings.gpu_layers > 0 && backend()?.supports_gpu_offload())
 }
 
-/// What computes the steps of a generator: `cpu`, or the kind of the accelerator that llama.cpp found. A build for
-/// accelerators finds none on a machine without one, and a portable build may find what it was not built for.
+/// The device that computes the steps of a generator: `cpu`, or the kind of accelerator that llama.cpp found. A build for
+/// accelerators finds none on a machine without one, and a portable build may load other backends.
 ///
 /// # Errors
 /// [`ModelError::Decode`] when llama.cpp cannot be initialised.
@@ -190,7 +190,7 @@ fn accelerator() -> Option<LlamaBackendDevice> {
     list_llama_ggml_backend_devices().into_iter().find(accelerates)
 }
 
-/// The name of ggml's backend as callers know it.
+/// The name of ggml's backend as reported to callers.
 fn kind(backend: &str) -> String {
     if backend == "MTL" { "metal".to_owned() } else { backend.to_ascii_lowercase() }
 }
@@ -208,8 +208,8 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     let causal = says(&format!("{architecture}.attention.causal")).map(|value| value == "true");
     causal::check(&architecture, causal)
         .map_err(|problem| ModelError::Unusable { path: settings.path.display().to_string(), problem })?;
-    // Before the context, which counts the adapter's operations into the size of its graphs. The numbers of these operations
-    // have no room before the first step, which is made below on an accelerator.
+    // The adapter is loaded before the context, which counts the adapter's operations into the size of its graphs. Room
+    // for their numbers is allocated at the first step, which is made below on an accelerator.
     let adapter = match &settings.adapter {
         Some(adapter) => Some((lora::load(adapter, &mut model, &settings.path)?, adapter.scale)),
         None => None,
@@ -247,7 +247,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// It was served: every passage had the same score.
+    /// Such a model was once served, with equal scores for all passages.
     #[test]
     fn an_encoder_is_no_generator() {
         let settings = Settings::plain("tests/golden/rerankers/bert.gguf", 64, 64);

@@ -1,11 +1,11 @@
 //! The same weights in the tensor type that this machine multiplies fastest.
 //!
-//! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
-//! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the
-//! file to the candidate types, times each for a second or two, and keeps the fastest beside the models, named by the hash of
-//! the original and what computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float
-//! represents the product of a block's scale and a small integer to within half a unit in the last place, so a candidate is no
-//! less precise than a block type of eight bits or fewer.
+//! The tensor type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while
+//! 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`]
+//! re-encodes the file to the candidate types, times each for a second or two, and keeps the fastest in the store, named
+//! by the hash of the original and the device. The original stays, and it wins unless another type is faster by a margin.
+//! A 16-bit float represents the product of a block's scale and a small integer to within half a unit in the last place.
+//! A candidate is therefore no less precise than a block type of eight bits or fewer.
 //!
 //! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
 //! ([`chosen`]).
@@ -32,7 +32,7 @@ const MARGIN: f64 = 1.15;
 /// Tokens of a timed prompt.
 const PROBE: usize = 256;
 
-/// Tokens of a timed step on an accelerator, in prompts of [`PROBE`]: what a request takes of a step there. In smaller ones its fixed
+/// Tokens of a timed step on an accelerator, in prompts of [`PROBE`], as in a usual request. In smaller steps the fixed
 /// cost hides the type.
 const ACCELERATED_PROBE: usize = 2_048;
 
@@ -42,29 +42,30 @@ const ROUNDS: usize = 3;
 /// Bytes that must remain free on the file system after a file was written.
 const RESERVE: u64 = 512 << 20;
 
-/// The encoding of a file that runs as it is.
+/// The encoding of an unchanged file.
 pub const AS_SHIPPED: &str = "as shipped";
 
 const CANDIDATES: [(&str, u32); 2] =
     [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
 
-/// On accelerators llama.cpp adds products of half precision in half precision, whose range activations of some models exceed.
+/// On accelerators llama.cpp adds products of half precision in half precision. Activations of some models exceed its
+/// range.
 const ACCELERATED: &[(&str, u32)] = &[CANDIDATES[0]];
 
 /// The result of measuring a file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// [`AS_SHIPPED`], or the type that the file was re-encoded to.
+    /// [`AS_SHIPPED`], or the tensor type of the re-encoded file.
     pub encoding: String,
     /// SHA-256 of the file that runs.
     pub sha256: String,
     /// The file that runs.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Prefill speed of every measured type, in tokens a second.
+    /// Prefill speed of every measured type, in tokens per second.
     pub tokens_per_second: Vec<(String, f64)>,
-    /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured when
-    /// it fits.
+    /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured
+    /// once it fits.
     pub too_large: Option<u64>,
 }
 
@@ -80,10 +81,10 @@ impl Choice {
     }
 }
 
-/// The file in the store whose lock says that a process measures.
+/// Lock file in the store, held by the process that measures.
 const LOCK: &str = ".measuring";
 
-/// Where results for one file on this machine are kept.
+/// Location of the results for one file on this machine.
 struct Kept<'a> {
     store: &'a Store,
     folder: PathBuf,
@@ -104,7 +105,7 @@ impl<'a> Kept<'a> {
         self.folder.join(format!("{}-{encoding}.gguf", self.stem))
     }
 
-    /// Waits until no other process measures with this store. Where the file system has no locks, nobody waits.
+    /// Waits until no other process measures with this store. Does not wait on a file system without locks.
     fn lock(&self, report: &dyn Fn(&str)) -> Option<std::fs::File> {
         let path = self.store.root().join(LOCK);
         let file = std::fs::File::options().create(true).append(true).open(path).ok()?;
@@ -169,14 +170,14 @@ pub fn measure(
     let damaged = |problem| unusable(&settings.path, problem);
     let files = Header::read(&settings.path).map_err(damaged)?.files();
     if files > 1 {
-        // The sizes of the others' tensors are not known, and the result would be one file of all.
+        // The sizes of tensors in the other files are unknown, and the result would be a single file.
         report(&format!("not re-encoded: the model is split into {files} files"));
         return Ok(Choice::as_shipped(settings, sha256));
     }
     let bytes = reencoded_bytes(&settings.path).map_err(damaged)?;
     let machine = Machine::of(settings);
     let kept = Kept::new(sha256, store, &machine);
-    // Before the free space is looked at.
+    // Frees space before the free space is checked.
     scratch::remove_abandoned(&kept.folder, SCRATCH);
     if let Some(choice) = kept.read(settings, sha256)
         && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
@@ -187,7 +188,7 @@ pub fn measure(
     std::fs::create_dir_all(&kept.folder)
         .and_then(|()| tempfile::tempfile_in(&kept.folder))
         .map_err(|error| unusable(&kept.folder, error.to_string()))?;
-    // Two that measure at once would each remove the file that the other chose.
+    // Two processes that measure at once would each remove the other's file.
     let _measuring = kept.lock(report);
     if let Some(choice) = kept.read(settings, sha256)
         && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
@@ -251,12 +252,12 @@ fn fastest(
     Ok(Choice { tokens_per_second: speeds, too_large, ..best.1 })
 }
 
-/// Whether a file of `bytes` may be written to `folder`.
+/// Checks that a file of `bytes` may be written to `folder`.
 fn fits(bytes: u64, most_bytes: u64, folder: &Path) -> Result<(), String> {
     allowed(bytes, most_bytes, free_bytes(folder))
 }
 
-/// `free` is `None` where the system does not tell.
+/// `free` is `None` if the system does not report it.
 fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String> {
     let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
     let needed = bytes.saturating_add(RESERVE);
@@ -273,7 +274,7 @@ fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String>
     }
 }
 
-/// Speed and hash of a candidate, whose file goes where they cannot be had.
+/// Speed and hash of a candidate. Its file is removed on failure.
 fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store) -> Result<(f64, String), String> {
     let speed = speed(settings, path, machine).map_err(|error| error.to_string());
     let sha256 = store.identify(path).map_err(|error| error.to_string());
@@ -283,7 +284,7 @@ fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store)
     Ok((speed?, sha256?))
 }
 
-/// How the names of folders begin in which files are re-encoded.
+/// Prefix of the folders in which files are re-encoded.
 const SCRATCH: &str = ".encode-";
 
 /// Writes `from`, re-encoded, to a temporary file and renames it to `to`.
@@ -309,7 +310,7 @@ fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), Strin
     std::fs::rename(&target, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// Prefill speed in tokens a second: the best of [`ROUNDS`] steps.
+/// Prefill speed in tokens per second: the best of [`ROUNDS`] steps.
 fn speed(settings: &Settings, path: &Path, machine: &Machine) -> Result<f64, ModelError> {
     let tokens = if machine.accelerated() { ACCELERATED_PROBE } else { PROBE };
     let probe = Settings { path: path.to_owned(), cells: 2 * tokens, batch: tokens, ..settings.clone() };
@@ -318,7 +319,7 @@ fn speed(settings: &Settings, path: &Path, machine: &Machine) -> Result<f64, Mod
         best = (0..=ROUNDS)
             .map(|round| {
                 let rows = (0..tokens).map(|index| Row {
-                    // The time does not depend on the tokens. Every vocabulary that is served has as many.
+                    // The time does not depend on the tokens. Every served vocabulary has at least 256.
                     token: i32::try_from((index * 37 + round) % 256).unwrap_or(0),
                     position: index % PROBE,
                     sequence: index / PROBE,

@@ -1,8 +1,8 @@
 //! Rerankers in GGUF files: llama.cpp evaluates a pair of query and passage and applies the classification head of the file (rank
 //! pooling).
 //!
-//! llama.cpp aborts the process when an encoder gets more tokens than a physical batch holds, so the batch is as large as the
-//! longest pair, and calls are filled up to it.
+//! llama.cpp aborts the process if an encoder gets more tokens than a physical batch holds. The batch is therefore as
+//! large as the longest pair, and calls are filled up to it.
 
 mod classifier;
 
@@ -26,13 +26,13 @@ use crate::passages::{shorten, shorten_query};
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
 
-/// Pairs in a call.
+/// Default number of pairs in a call.
 const PAIRS: usize = 16;
 
 /// Shortest context that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 16;
 
-/// How a reranker is loaded.
+/// Settings for loading a reranker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RerankerSettings {
     /// The GGUF file.
@@ -41,7 +41,7 @@ pub struct RerankerSettings {
     pub name: String,
     /// SHA-256 of the file, lower-case hexadecimal.
     pub sha256: String,
-    /// Maximum number of tokens of a pair; the model's own maximum where that is lower.
+    /// Maximum number of tokens of a pair; the model's maximum if that is lower.
     pub most_tokens: usize,
     /// Threads that evaluate a call.
     pub threads: usize,
@@ -67,19 +67,19 @@ pub fn with_reranker(settings: &RerankerSettings, serve: &mut dyn FnMut(&mut dyn
 struct Frame {
     /// Before the first text, between the texts, after the second one.
     tokens: [Vec<u32>; 3],
-    /// White space of the template that stands before and after the query: it is tokenised together with the text.
+    /// White space of the template around the query. It is tokenised together with the query.
     query: [String; 2],
-    /// The same for the passage.
+    /// White space of the template around the passage.
     passage: [String; 2],
-    /// Whether the query stands first.
+    /// True if the query comes first.
     query_first: bool,
 }
 
 impl Frame {
-    /// Splits a template at `{query}` and `{document}`, once. White space beside them is left to the texts, because words are
+    /// Splits a template at `{query}` and `{document}`. White space around these is left to the texts, because words are
     /// tokenised with the space before them.
     fn of_template(template: &str, tokenise: impl Fn(&str) -> Vec<u32>) -> Result<Self, String> {
-        let at = |place: &str| template.find(place).ok_or_else(|| format!("its template rerank has no {place}"));
+        let at = |place: &str| template.find(place).ok_or_else(|| format!("its rerank template has no {place}"));
         let (query, document) = (at("{query}")?, at("{document}")?);
         let query_first = query < document;
         let (first, second) = if query_first { ("{query}", "{document}") } else { ("{document}", "{query}") };
@@ -87,7 +87,7 @@ impl Frame {
         let (between, after) = rest.split_once(second).unwrap_or_default();
         let trailing = |part: &str| part[part.trim_end().len()..].to_owned();
         let leading = |part: &str| part[..part.len() - part.trim_start().len()].to_owned();
-        // A part of white space alone belongs to the first text.
+        // White space between the two belongs to the first text.
         let between_is_blank = between.trim().is_empty();
         let gap = if between_is_blank { String::new() } else { trailing(between) };
         let around_first = [trailing(before), leading(between)];
@@ -118,14 +118,14 @@ struct LlamaReranker<'m> {
     info: RerankerInfo,
 }
 
-/// Numbers of tokens that exist, as the rest of the program holds them.
+/// Converts valid token numbers to unsigned integers.
 fn plain(tokens: Vec<LlamaToken>) -> Vec<u32> {
     tokens.into_iter().filter_map(|token| u32::try_from(token.0).ok()).collect()
 }
 
 fn tokenise(model: &LlamaModel, text: &str, special: bool) -> Vec<u32> {
     let tokens = |text: &str| plain(model.vocab().tokenize(text.as_bytes(), false, special));
-    // Texts of callers have no control tokens, and may be long.
+    // Texts of callers have no control tokens and may be long.
     if special {
         deep(text, || tokens(text))
     } else if is_byte_level(model) {
@@ -135,7 +135,7 @@ fn tokenise(model: &LlamaModel, text: &str, special: bool) -> Vec<u32> {
     }
 }
 
-/// `[BOS] query [EOS] [SEP] passage [EOS]`, each as the file says; SEP where there is no EOS.
+/// `[BOS] query [EOS] [SEP] passage [EOS]`, each as the file's flags say; SEP if there is no EOS.
 fn frame_of_flags(model: &LlamaModel) -> Frame {
     let vocabulary = model.vocab();
     let [bos, eos, sep] = [vocabulary.bos(), vocabulary.eos(), vocabulary.sep()];
@@ -178,10 +178,11 @@ impl<'m> LlamaReranker<'m> {
         let trained = number(&format!("{architecture}.context_length")).unwrap_or(usize::MAX);
         let most_tokens = settings.most_tokens.min(trained);
         if most_tokens < frame.len() + LEAST_TOKENS {
-            let problem = format!("a pair may have {most_tokens} tokens, its frame alone takes {}", frame.len());
+            let problem =
+                format!("a pair may have {most_tokens} tokens, its prompt format alone takes {}", frame.len());
             return Err(unusable(problem));
         }
-        // llama.cpp aborts the process where a batch cannot hold one output for every sequence.
+        // llama.cpp aborts the process if a batch cannot hold one output for every sequence.
         let pairs = if settings.batch == 0 { PAIRS } else { settings.batch }.min(most_tokens);
         let (size, threads) = (narrow("max_tokens", most_tokens)?, narrow("threads", settings.threads)?);
         let params = LlamaContextParams::default()
@@ -226,7 +227,7 @@ impl<'m> LlamaReranker<'m> {
             self.batch.add_sequence(&tokens, sequence, true).map_err(|error| failed(error.to_string()))?;
         }
         if let Kind::Probabilities { .. } = self.kind {
-            // Encoding would lift the causal mask and read the first token.
+            // `encode` would remove the causal mask and read the first token.
             let outcome = self.context.decode(&mut self.batch).map_err(|error| failed(error.to_string()));
             let scores = outcome.and_then(|()| self.read(pairs.len()));
             self.context.clear_kv_cache();
@@ -251,7 +252,7 @@ impl Reranker for LlamaReranker<'_> {
         self.info.clone()
     }
 
-    /// A query may take three quarters of what the frame leaves.
+    /// A query may take three quarters of the tokens that the prompt format leaves.
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
         let mut ids = self.tokens(&self.frame.query, text);
         let available = self.info.most_tokens.saturating_sub(self.frame.len()) * 3 / 4;
@@ -298,7 +299,7 @@ mod tests {
         let frame = Frame::of_template("<q>: {query}\n<d>: {document}<end>\n\n", bytes).unwrap();
         assert_eq!(frame.tokens, [bytes("<q>:"), bytes("<d>:"), bytes("<end>\n\n")]);
         assert_eq!((&frame.query, &frame.passage), (&[" ".into(), "\n".into()], &[" ".into(), String::new()]));
-        // A text that spells a place is a text.
+        // A placeholder inside a caller's text is plain text.
         let query = bytes(" {document}\n");
         assert_eq!(frame.assemble(&query, &bytes(" x")), bytes("<q>: {document}\n<d>: x<end>\n\n"));
         let turned = Frame::of_template("{document} | {query}", bytes).unwrap();

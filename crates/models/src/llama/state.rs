@@ -1,8 +1,9 @@
-//! Saved states of sequences: the cells of a range of positions as bytes.
+//! Saved KV states of sequences: the cells of a range of positions as bytes.
 //!
-//! llama.cpp writes and reads whole sequences. A range is first copied to a spare sequence, which shares the cells and moves no
-//! data. A state is read into the spare sequence as well, and its cells are then added to the destination, so that the state of
-//! a passage shares the cells of the opening before it. A state holds positions and rows of keys and values, but no tokens.
+//! llama.cpp writes and reads whole sequences. A range is first copied to a spare sequence, which shares the cells and
+//! moves no data. A restored state also goes into the spare sequence first, and its cells are then added to the
+//! destination. The state of a passage thus shares the cells of the prompt prefix before it. A state holds positions and
+//! rows of keys and values, but no tokens.
 
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ fn narrow(position: usize) -> Result<u32, ModelError> {
     u32::try_from(position).map_err(|_| failed(format!("position {position} is too large")))
 }
 
-/// Releases the spare sequence. Cells that another sequence holds stay.
+/// Releases the spare sequence. Cells shared with another sequence stay.
 fn clear(context: &mut LlamaContext<'_>, spare: i32) -> Result<(), ModelError> {
     let number = u32::try_from(spare).map_err(failed)?;
     match context.clear_kv_cache_seq(Some(number), None, None) {
@@ -44,8 +45,8 @@ fn clear(context: &mut LlamaContext<'_>, spare: i32) -> Result<(), ModelError> {
     }
 }
 
-/// The state of `positions` of a sequence. `spare` is empty before and after. A later position sees `window` positions before it, where
-/// that is not 0: earlier ones may be gone from the cache.
+/// The state of `positions` of a sequence. `spare` is empty before and after. A position sees `window` positions before
+/// it, unless that is 0; earlier positions may be gone from the cache.
 ///
 /// # Errors
 /// The sequence does not hold the positions, or llama.cpp cannot write the state.
@@ -92,11 +93,11 @@ pub(super) fn restore(
     to: i32,
     positions: Range<usize>,
 ) -> Result<(), ModelError> {
-    // SAFETY: llama.cpp reads no further than the slice. It compares number, type and size of the rows with its own, and refuses
-    // others; bytes from a file were verified by their checksum before.
+    // SAFETY: llama.cpp reads no further than the slice. It compares number, type and size of the rows with its own, and
+    // refuses others; bytes from a file were verified by their checksum before.
     #[expect(unsafe_code, reason = "llama.cpp takes the bytes of a state only through a pointer")]
     let read = unsafe { context.state_seq_set_data_ext(state, spare, LlamaStateSeqFlags::empty()) };
-    // A model with sliding windows does not save what later positions cannot see.
+    // A model with sliding windows saves only cells that later positions can see.
     let copied = if read && holds(context, spare, &positions, None) {
         context.copy_kv_cache_seq(spare, to, None, None).map_err(failed)
     } else {
@@ -106,8 +107,8 @@ pub(super) fn restore(
     copied
 }
 
-/// Whether a sequence ends where the range ends, and begins where it begins or, with a `window`, before what the next position
-/// sees. Without knowing the window, anywhere inside the range.
+/// True if a sequence ends at the end of the range, and begins at its start. With a `window` it may begin as late as the
+/// first position that the next one sees; with an unknown window, anywhere inside the range.
 fn holds(context: &LlamaContext<'_>, sequence: i32, positions: &Range<usize>, window: Option<usize>) -> bool {
     let first = usize::try_from(context.kv_cache_seq_pos_min(sequence));
     let latest = match window {

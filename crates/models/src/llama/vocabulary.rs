@@ -1,4 +1,4 @@
-//! Tokenisation, on any thread. The file is loaded a second time, with its vocabulary and without its tensors.
+//! Tokenisation, on any thread. The file is loaded a second time, as vocabulary without tensors.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use prefix_scheduler::plan::Token;
 #[derive(Debug)]
 pub struct Vocabulary {
     model: LlamaModel,
-    /// The tokens of a line's end, where the vocabulary puts a space before every text that it tokenises.
+    /// The tokens of a newline, for vocabularies that put a space before every text.
     line_end: Option<Vec<Token>>,
     byte_level: bool,
 }
@@ -27,7 +27,7 @@ impl Vocabulary {
     /// [`ModelError::Unusable`] when it is not a GGUF file of a supported architecture.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
         let model = load(path, &LlamaModelParams::default().with_vocab_only(true))?;
-        // SentencePiece. The metadata are asked, because the binding panics for kinds of vocabularies that it does not know.
+        // SentencePiece. Read from the metadata, because the binding panics for vocabulary kinds that it does not know.
         let adds_space = model.meta_val_str("tokenizer.ggml.model").is_ok_and(|kind| kind == "llama")
             && model.meta_val_str("tokenizer.ggml.add_space_prefix").ok().as_deref() != Some("false");
         let line_end = adds_space.then(|| plain(model.vocab().tokenize(b"\n", false, false)));
@@ -35,8 +35,8 @@ impl Vocabulary {
         Ok(Self { model, line_end, byte_level })
     }
 
-    /// The tokens of a text that continues another. A prompt is put together from such texts, and SentencePiece vocabularies take
-    /// each for the beginning of one, before which they put a space. After a line's end they put none.
+    /// The tokens of a text that continues another. SentencePiece vocabularies put a space before each text, as if it
+    /// began the prompt, but not after a newline.
     fn continued(&self, text: &str, line_end: &[Token], special: bool) -> Vec<Token> {
         let tokens = |text: &str| plain(self.model.vocab().tokenize(text.as_bytes(), false, special));
         let behind = tokens(&format!("\n{text}"));
@@ -46,7 +46,7 @@ impl Vocabulary {
     /// Longest sequence that the model was trained on, in tokens; `usize::MAX` when the file does not state it.
     #[must_use]
     pub fn trained_context(&self) -> usize {
-        // llama.cpp skips the hyperparameters when it loads no tensors, so the metadata are read here.
+        // llama.cpp skips the hyperparameters when it loads no tensors, so they are read from the metadata.
         let architecture = self.metadata("general.architecture").unwrap_or_default();
         let stated = self.metadata(&format!("{architecture}.context_length"));
         stated.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
@@ -58,8 +58,8 @@ impl Vocabulary {
         self.model.meta_val_str(key).ok()
     }
 
-    /// Keys and values of a token over all layers: numbers that a cell of the cache holds. `None` where the file does not say,
-    /// or where its layers differ.
+    /// Keys and values per token over all layers: the numbers in a cell of the cache. `None` if the file does not state
+    /// it or its layers differ.
     #[must_use]
     pub fn cell_numbers(&self) -> Option<usize> {
         cell_numbers(|key| self.metadata(key))
@@ -71,7 +71,7 @@ fn cell_numbers(metadata: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let architecture = metadata("general.architecture")?;
     let number = |key: &str| metadata(&format!("{architecture}.{key}")).map(|text| text.parse::<usize>().ok());
     let heads = number("attention.head_count")??;
-    // A file without the number has a key and a value for every head.
+    // Without this entry every head has its own key and value.
     let shared = number("attention.head_count_kv").unwrap_or(Some(heads))?;
     let size = number("embedding_length")??.checked_div(heads);
     let key = number("attention.key_length").unwrap_or(size)?;
@@ -82,7 +82,7 @@ fn cell_numbers(metadata: impl Fn(&str) -> Option<String>) -> Option<usize> {
 /// Marks the position of the user's message in the rendered chat template.
 const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 
-/// A rendered template, split where the message goes. Control text in it belongs to the template.
+/// Splits a rendered template at the message. Control text in it belongs to the template.
 fn split_frame(rendered: &str) -> Result<(String, String), String> {
     match rendered.split(FRAME_MARK).collect::<Vec<_>>()[..] {
         [before, after] => Ok((before.to_owned(), after.to_owned())),
@@ -90,15 +90,15 @@ fn split_frame(rendered: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The template as llama.cpp renders the one that it takes it for.
+/// Renders the template with llama.cpp's built-in renderer for the format that it recognises.
 fn recognised(model: &LlamaModel, template: &LlamaChatTemplate) -> Option<String> {
     let message = LlamaChatMessage::new("user".into(), FRAME_MARK.into()).ok()?;
     model.apply_chat_template(template, &[message], true).ok()
 }
 
-/// The template as it is written.
+/// Renders the template itself.
 fn evaluated(model: &LlamaModel, template: &LlamaChatTemplate) -> Result<String, String> {
-    let text = template.to_str().map_err(|_| "the template is no UTF-8".to_owned())?;
+    let text = template.to_str().map_err(|_| "the template is not UTF-8".to_owned())?;
     let vocabulary = model.vocab();
     let mark = |token: LlamaToken| {
         let mut bytes = Vec::new();
@@ -116,18 +116,18 @@ fn plain(tokens: Vec<LlamaToken>) -> Vec<Token> {
     tokens.into_iter().map(|token| token.0).collect()
 }
 
-/// Most characters that a byte-level vocabulary splits into words at once. Where llama.cpp has no code of its own for a vocabulary's
-/// pattern, it takes std::regex, which calls itself for every character of a run: a run of some thousands ends the process.
+/// Most characters that a byte-level vocabulary splits into words at once. If llama.cpp has no code for a vocabulary's
+/// pattern, it uses std::regex, which recurses for every character of a run: some thousands end the process.
 const AT_ONCE: usize = 1_000;
 
-/// Whether llama.cpp splits texts by a pattern of the vocabulary before it merges bytes.
+/// True if llama.cpp splits texts by a pattern of the vocabulary before it merges bytes.
 pub(super) fn is_byte_level(model: &LlamaModel) -> bool {
     let kind = model.meta_val_str("tokenizer.ggml.model").unwrap_or_default();
     ["gpt2", "gemma4", "hybriddna", "whitespace"].contains(&kind.as_str())
 }
 
-/// Splits a text of a file's template, which has control tokens and so is not cut into pieces: where it is long, on a thread whose
-/// stack holds what std::regex takes for [`chat_template::MOST_BYTES`].
+/// Splits a text of a file's template, which has control tokens and so cannot be cut into pieces. A long text is split on
+/// a thread with a stack large enough for std::regex on [`chat_template::MOST_BYTES`].
 pub(super) fn deep<T: Send>(text: &str, split: impl Fn() -> T + Sync) -> T {
     if text.len() <= AT_ONCE {
         return split();
@@ -137,14 +137,14 @@ pub(super) fn deep<T: Send>(text: &str, split: impl Fn() -> T + Sync) -> T {
         match thread.spawn_scoped(scope, &split).map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(split)) => split,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            // Most templates are short enough for this stack.
+            // No thread could be started. Most templates are short enough for this stack.
             Err(_) => split(),
         }
     })
 }
 
-/// A text in pieces of at most [`AT_ONCE`] characters. They end where words do, so that the tokens stay the same. A run of so many
-/// characters is cut anywhere if no letter or digit in it stands before a space.
+/// A text in pieces of at most [`AT_ONCE`] characters. Pieces end at word boundaries, so that the tokens stay the same. A
+/// run of this length without a letter or digit before a space is cut anywhere.
 pub(super) fn pieces(text: &str) -> Vec<&str> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some((most, _)) = rest.char_indices().nth(AT_ONCE) {
@@ -156,7 +156,7 @@ pub(super) fn pieces(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// Where the last word ends behind which a space or punctuation of East Asian text follows. A line's end may belong to the word.
+/// End of the last word that is followed by a space or East Asian punctuation. A newline may belong to the word.
 fn word_end(text: &str) -> Option<usize> {
     let separates = |character: char| {
         let wide = matches!(character, '\u{3000}'..='\u{303f}' | '\u{ff01}'..='\u{ff0f}' | '\u{ff1a}'..='\u{ff20}');
@@ -200,7 +200,7 @@ impl Tokenizer for Vocabulary {
     }
 
     fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
-        // Token by token: `llama_detokenize` leaves out spaces before punctuation and at the beginning for some vocabularies.
+        // Token by token: `llama_detokenize` drops spaces before punctuation and at the beginning for some vocabularies.
         let (vocabulary, mut bytes) = (self.model.vocab(), Vec::new());
         for &token in tokens {
             vocabulary.token_to_piece_into(LlamaToken::new(token), &mut bytes, true, None);
@@ -256,7 +256,7 @@ mod tests {
         assert!(refused.contains("only with documents"), "{refused}");
     }
 
-    /// Of 100,000 letters the process died by a stack overflow.
+    /// 100,000 letters once ended the process by a stack overflow.
     #[test]
     fn a_long_run_does_not_end_the_process() {
         let vocabulary = golden("byte_level");
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A template is not cut: it may hold control tokens.
+    /// A template is not cut, because it may hold control tokens.
     #[test]
     fn a_long_run_in_a_template_does_not_end_the_process() {
         let vocabulary = golden("byte_level");
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(pieces(&"x".repeat(2_500)).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1_000, 1_000, 500]);
     }
 
-    /// " who?" began with a space of its own, and the answer " who ." lost spaces.
+    /// Without this, " who?" got an extra leading space, and the answer " who ." lost spaces.
     #[test]
     fn a_text_has_the_tokens_of_its_characters() {
         let vocabulary = golden("sentence_piece");
@@ -336,7 +336,7 @@ mod tests {
         let longer = [("llama.attention.key_length", "128"), ("llama.attention.value_length", "32")];
         assert_eq!(file(&[&of_30_layers[..], &longer].concat()), Some(30 * 3 * 160));
         assert_eq!(file(&of_30_layers[..3]), None);
-        // A list of one number a layer is not read.
+        // A list with one number per layer is not read.
         assert_eq!(file(&[&of_30_layers[..4], &[("llama.attention.head_count_kv", "[1, 2]")]].concat()), None);
         assert_eq!(file(&[&of_30_layers[..3], &[("llama.attention.head_count", "0")]].concat()), None);
     }

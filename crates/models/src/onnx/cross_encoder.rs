@@ -23,7 +23,7 @@ impl CrossEncoder {
         let mut encoder = Encoder::load(settings)?;
         let output = encoder.outputs().iter().position(|name| name == "logits").unwrap_or(0);
         let names = in_order(&encoder.config.id2label).map_err(unusable)?;
-        // A network that cannot be evaluated is refused now and not at the first request.
+        // A network that cannot be evaluated is refused when it loads, not at the first request.
         let probe = encoder.probe(true);
         let widths = encoder.run(&[&probe], |outputs, _| Ok(vec![rows(outputs, output, 1)?.1]));
         let width = widths.map_err(|error| unusable(error.to_string()))?.first().copied().unwrap_or(0);
@@ -41,7 +41,7 @@ impl CrossEncoder {
     }
 }
 
-/// The logits of a batch, and how many there are a row.
+/// The logits of a batch, and their number per row.
 fn rows(outputs: &SessionOutputs, output: usize, batch: usize) -> Result<(Vec<f32>, usize), String> {
     let (shape, logits) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
     let first = shape.first().copied().and_then(|rows| usize::try_from(rows).ok());
@@ -56,7 +56,7 @@ impl Reranker for CrossEncoder {
         self.info.clone()
     }
 
-    /// A query may take three quarters of what the special tokens leave.
+    /// A query may take three quarters of the tokens that the special tokens leave.
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
         let mut pieces = self.encoder.tokens(text)?;
         let unreadable = self.encoder.is_unreadable(text, &pieces);

@@ -1,4 +1,4 @@
-//! An embedding model: the cosine of a query and a passage that are read apart.
+//! Embedding models: the score is the cosine of the separately embedded query and passage.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -23,7 +23,7 @@ const fn described(pooling: Pooling) -> &'static str {
     }
 }
 
-/// The parts of sentence-transformers' `1_Pooling/config.json` that are read.
+/// The fields of sentence-transformers' `1_Pooling/config.json` that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PoolingConfig {
@@ -36,7 +36,7 @@ struct PoolingConfig {
 }
 
 impl PoolingConfig {
-    /// Mean pooling where the file says nothing.
+    /// The stated pooling; mean if the file states none.
     fn pooling(&self) -> Result<Pooling, String> {
         let supported = [
             (self.pooling_mode_mean_tokens, Pooling::Mean),
@@ -62,7 +62,7 @@ struct Module {
     kind: String,
 }
 
-/// Refuses a model whose vectors go through a module that is not evaluated here, such as `Dense`: its scores would be wrong.
+/// Refuses a model with an unsupported module, such as `Dense`: its scores would be wrong.
 fn check_modules(modules: &[Module]) -> Result<(), String> {
     let name = |module: &Module| module.kind.rsplit('.').next().unwrap_or_default().to_owned();
     let other = modules.iter().map(name).find(|name| !["Transformer", "Pooling", "Normalize"].contains(&name.as_str()));
@@ -72,7 +72,7 @@ fn check_modules(modules: &[Module]) -> Result<(), String> {
     }
 }
 
-/// SHA-256 of a passage's tokens: a memory image does not hold its text.
+/// SHA-256 of a passage's tokens, so that the text is not in a memory image.
 type Key = [u8; 32];
 
 fn key(passage: &Encoded) -> Key {
@@ -85,16 +85,16 @@ fn key(passage: &Encoded) -> Key {
 
 pub(super) struct Embedder {
     encoder: Encoder,
-    /// Index of the output that is read.
+    /// Index of the output to read.
     output: usize,
-    /// Whether the network gives one vector a text, and not one a token.
+    /// True if the network gives one vector per text instead of one per token.
     pooled: bool,
     pooling: Pooling,
     query_prefix: String,
     passage_prefix: String,
-    /// The query that was embedded last: its list takes several turns.
+    /// The last embedded query. Its list takes several turns.
     last: Option<(Vec<u32>, Vec<f32>)>,
-    /// Vectors of passages by the hash of their tokens; `None` where none are kept.
+    /// Cached vectors of passages by the hash of their tokens; `None` without a cache.
     kept: Option<LruCache<Key, Vec<f32>>>,
     info: RerankerInfo,
 }
@@ -120,14 +120,14 @@ impl Embedder {
         let named = |wanted: &str| names.iter().position(|name| name == wanted);
         let output = named("sentence_embedding").or(named("last_hidden_state")).or(named("token_embeddings"));
         let output = output.unwrap_or(0);
-        // A network that cannot be evaluated is refused now and not at the first request.
+        // A network that cannot be evaluated is refused when it loads, not at the first request.
         let probe = encoder.probe(false);
         let pooled = encoder.run(&[&probe], |outputs, _| Ok(vec![is_pooled(outputs, output)?]));
         let pooled = pooled.map_err(|error| unusable(&settings.network, error.to_string()))?;
         let pooled = pooled.first() == Some(&true);
         if let Some(chosen) = chosen.filter(|_| pooled) {
             let (model, pooling) = (&settings.name, chosen.name());
-            tracing::warn!(model, pooling, "the network gives one vector a text; the pooling is not used");
+            tracing::warn!(model, pooling, "the network gives one vector per text; the pooling is not used");
         }
         let how = if pooled { "pooled by the network" } else { described(pooling) };
         let architecture = Some(&*encoder.config.model_type).filter(|name| !name.is_empty()).unwrap_or("encoder");
@@ -144,13 +144,13 @@ impl Embedder {
         Ok(Self { encoder, output, pooled, pooling, query_prefix, passage_prefix, last: None, kept, info })
     }
 
-    /// Tokens that a text may have.
+    /// Maximum number of tokens of a text.
     fn available(&self) -> usize {
         self.encoder.most_tokens.saturating_sub(self.encoder.added(false))
     }
 
-    /// The tokens of a text behind a prefix, the number of the prefix's, and whether the model cannot read the text. A bound does not
-    /// change that.
+    /// The tokens of a prefixed text, the number of tokens of the prefix, and true if the model cannot read the text.
+    /// Truncation does not change the last.
     fn behind(&self, prefix: &str, text: &str) -> Result<(Vec<Piece>, usize, bool), TextError> {
         let pieces = self.encoder.tokens(&format!("{prefix}{text}"))?;
         let before = self.encoder.tokens(prefix)?.len();
@@ -158,8 +158,8 @@ impl Embedder {
         Ok((pieces, before, unreadable))
     }
 
-    /// Embeddings of length 1; of length 0 for a text without a direction. Single precision, so that a vector that was kept is the
-    /// one that was computed.
+    /// Embeddings of length 1; of length 0 for a text without a direction. Single precision, so that cached and computed
+    /// vectors are equal.
     fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f32>>, ModelError> {
         let (output, pooling) = (self.output, self.pooling);
         self.encoder.run(texts, |outputs, batch| {
@@ -177,7 +177,7 @@ impl Embedder {
     }
 }
 
-/// Width of a vector, and the vectors of each of so many texts, those of padding at their end.
+/// Width of a vector, and the vectors of each text, padding last.
 fn rows<'a>(
     outputs: &'a SessionOutputs,
     output: usize,
@@ -192,7 +192,7 @@ fn rows<'a>(
     Ok((width, values.chunks_exact(stride)))
 }
 
-/// Whether an output has one vector a text, and not one a token.
+/// True if an output has one vector per text instead of one per token.
 fn is_pooled(outputs: &SessionOutputs, output: usize) -> Result<bool, String> {
     let (shape, _) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
     match shape.len() {
@@ -202,7 +202,7 @@ fn is_pooled(outputs: &SessionOutputs, output: usize) -> Result<bool, String> {
     }
 }
 
-/// One vector from those of the tokens of a text; padding is left out. `tokens` is not empty.
+/// Combines the vectors of a text's tokens, without padding, into one. `tokens` is not empty.
 fn pool(pooling: Pooling, tokens: &[&[f32]]) -> Vec<f64> {
     let vector =
         |token: Option<&&[f32]>| token.map_or_else(Vec::new, |token| token.iter().map(|&x| f64::from(x)).collect());
@@ -274,7 +274,7 @@ impl Reranker for Embedder {
         let texts: Vec<&Encoded> = open.iter().map(|&index| passages[index]).collect();
         for (&index, embedded) in open.iter().zip(self.embed(&texts)?) {
             scores[index] = cosine(&vector, &embedded);
-            // A vector that is not a number fails this request; the next one has it computed again.
+            // A vector with a NaN fails this request and is not cached.
             if let Some(kept) = self.kept.as_mut().filter(|_| scores[index].is_finite()) {
                 kept.put(key(passages[index]), embedded);
             }
@@ -289,7 +289,7 @@ impl Reranker for Embedder {
 
     fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
         if self.pooled {
-            let problem = "its network pools the tokens itself and gives no states of tokens".to_owned();
+            let problem = "its network pools the tokens itself and gives no vectors of tokens".to_owned();
             return Err(ModelError::Unusable { path: self.info.name.clone(), problem });
         }
         let frame = |text: &&str| {

@@ -1,4 +1,4 @@
-//! An encoder network that scores passages, with its tokenizer: what a cross-encoder and an embedding model share.
+//! An encoder network with its tokenizer, shared by cross-encoders and embedding models.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,10 +20,10 @@ const BATCH: usize = 16;
 /// Shortest maximum length that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 16;
 
-/// Architectures whose positions start after that of the padding token: 514 positions hold 512 tokens.
+/// Architectures whose positions start after the position of the padding token: 514 positions hold 512 tokens.
 const POSITIONS_AFTER_PADDING: [&str; 4] = ["roberta", "xlm-roberta", "camembert", "mpnet"];
 
-/// The parts of `config.json` that are read.
+/// The fields of `config.json` that are used.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ModelConfig {
     #[serde(default)]
@@ -34,14 +34,14 @@ pub(super) struct ModelConfig {
     pad_token_id: Option<usize>,
 }
 
-/// The parts of `tokenizer_config.json` that are read. Files without a limit of their own state 1e30.
+/// The fields of `tokenizer_config.json` that are used. Files without a limit state 1e30.
 #[derive(Debug, Default, Deserialize)]
 struct TokenizerConfig {
     model_max_length: Option<f64>,
 }
 
 impl ModelConfig {
-    /// Longest input in tokens; `None` where the file does not state it.
+    /// Longest input in tokens; `None` if the file does not state it.
     fn positions(&self) -> Option<usize> {
         let positions = self.max_position_embeddings?;
         let before = if POSITIONS_AFTER_PADDING.contains(&self.model_type.as_str()) {
@@ -53,7 +53,7 @@ impl ModelConfig {
     }
 }
 
-/// A file that belongs to a network: beside it, or above it where the network lies in a folder `onnx`.
+/// Path of a companion file: in the network's folder, or in the one above if the network is in a folder `onnx`.
 pub(super) fn beside(network: &Path, name: &str) -> PathBuf {
     let near = network.with_file_name(name);
     let folder = network.parent().filter(|folder| folder.file_name().is_some_and(|own| own == "onnx"));
@@ -67,7 +67,7 @@ fn unusable(path: &Path) -> impl Fn(String) -> ModelError {
     move |problem| ModelError::Unusable { path: path.display().to_string(), problem }
 }
 
-/// Reads a JSON file; the default where there is none.
+/// Reads a JSON file; the default if it does not exist.
 pub(super) fn json<T: DeserializeOwned + Default>(path: &Path) -> Result<T, ModelError> {
     match std::fs::read_to_string(path) {
         Ok(text) => serde_json::from_str(&text).map_err(|error| unusable(path)(error.to_string())),
@@ -80,7 +80,7 @@ pub(super) fn json<T: DeserializeOwned + Default>(path: &Path) -> Result<T, Mode
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub id: u32,
-    /// Characters of the text that it stands for; 0 for punctuation. Counted in texts with unknown words only.
+    /// Length of its text in characters; 0 for punctuation. Counted only in texts with unknown words.
     length: usize,
 }
 
@@ -89,8 +89,8 @@ pub(super) fn ids(pieces: &[Piece]) -> Vec<u32> {
     pieces.iter().map(|piece| piece.id).collect()
 }
 
-/// If more than half of the characters of a text stand in unknown words, or none of them is a token. Characters are counted and
-/// not tokens: a sentence of a script without spaces is one unknown token. Punctuation does not count.
+/// True if more than half of the characters of a text are in unknown words, or if it has no tokens. Characters are
+/// counted, because a whole sentence of a script without spaces is one unknown token. Punctuation does not count.
 fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
     if pieces.is_empty() {
         return !text.trim().is_empty();
@@ -103,7 +103,7 @@ fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
 pub(super) struct Encoder {
     session: Session,
     tokenizer: Tokenizer,
-    /// The token of words that the tokenizer does not know.
+    /// The token for unknown words.
     unknown: Option<u32>,
     pub config: ModelConfig,
     pub most_tokens: usize,
@@ -152,19 +152,19 @@ impl Encoder {
         pieces(&self.tokenizer, text, self.unknown).map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
-    /// If the model cannot read a text of these tokens.
+    /// True if the model cannot read a text of these tokens.
     pub fn is_unreadable(&self, text: &str, pieces: &[Piece]) -> bool {
         is_unreadable(text, pieces, self.unknown)
     }
 
-    /// A short text, or pair of texts, to try the network with. A tokenizer may not know its words.
+    /// A short text, or pair of texts, to try the network with. Its words may be unknown to the tokenizer.
     pub fn probe(&self, pair: bool) -> Encoded {
         let [first, second] = ["a", "b"].map(|text| self.tokens(text).map_or_else(|_| vec![0], |pieces| ids(&pieces)));
         let plain = || Encoded { ids: first.clone(), ..Encoded::default() };
         self.frame(&first, pair.then_some(second.as_slice())).unwrap_or_else(|_| plain())
     }
 
-    /// Tokens that a text, or a pair, has beside its own.
+    /// Number of special tokens that are added to a text or a pair.
     pub fn added(&self, pair: bool) -> usize {
         use tokenizers::PostProcessor;
         self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(pair))
@@ -178,7 +178,7 @@ impl Encoder {
         Ok(encoded(&self.framed(first, second)?))
     }
 
-    /// Puts special tokens around a text. Also returns where its own tokens stand.
+    /// Puts special tokens around a text. Also returns the range of the text's tokens.
     ///
     /// # Errors
     /// [`TextError::Tokenizer`].
@@ -189,7 +189,7 @@ impl Encoder {
     }
 
     fn framed(&self, first: &[u32], second: Option<&[u32]>) -> Result<Encoding, TextError> {
-        // Only numbers, types and which tokens are special are read afterwards.
+        // Later steps read only the numbers, the types and the mask of special tokens.
         let bare = |ids: &[u32], kind: u32| {
             Encoding::from_tokens(ids.iter().map(|&id| Token::new(id, String::new(), (0, 0))).collect(), kind)
         };
@@ -198,12 +198,12 @@ impl Encoder {
         framed.map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
-    /// Most rows of a step.
+    /// Maximum number of rows in a step.
     pub fn batch(&self) -> usize {
         self.batch
     }
 
-    /// Evaluates rows of similar length. `read` gets the outputs of each batch with its rows.
+    /// Evaluates rows in batches of similar length. `read` gets the outputs of each batch with its rows.
     pub fn run<T>(
         &mut self,
         rows: &[&Encoded],
@@ -224,7 +224,7 @@ fn encoded(framed: &Encoding) -> Encoded {
     Encoded { ids: framed.get_ids().to_vec(), types: framed.get_type_ids().to_vec(), ..Encoded::default() }
 }
 
-/// Tokens of a text. Offsets take time, and only those of unknown words are needed.
+/// Tokens of a text. Offsets take time, and are needed only for unknown words.
 fn pieces(tokenizer: &Tokenizer, text: &str, unknown: Option<u32>) -> tokenizers::Result<Vec<Piece>> {
     let encoding = tokenizer.encode_fast(text, false)?;
     let ids = encoding.get_ids();
@@ -240,13 +240,13 @@ fn pieces(tokenizer: &Tokenizer, text: &str, unknown: Option<u32>) -> tokenizers
     Ok(encoding.get_ids().iter().zip(encoding.get_offsets()).map(piece).collect())
 }
 
-/// The token that a tokenizer gives for what it does not know; `None` for one that knows every byte.
+/// The tokenizer's token for unknown words; `None` for one that knows every byte.
 fn unknown_token(tokenizer: &Tokenizer) -> Option<u32> {
     let name = match tokenizer.get_model() {
         ModelWrapper::WordPiece(model) => Some(&*model.unk_token),
         ModelWrapper::WordLevel(model) => Some(&*model.unk_token),
         ModelWrapper::BPE(model) => model.unk_token.as_deref(),
-        // It does not tell its token. Published files have one of these names.
+        // Unigram does not expose its token. Published files use one of these names.
         ModelWrapper::Unigram(_) => ["<unk>", "[UNK]"].into_iter().find(|name| tokenizer.token_to_id(name).is_some()),
     };
     name.and_then(|name| tokenizer.token_to_id(name))
@@ -293,7 +293,7 @@ mod tests {
             "ቤተ መጻሕፍት መቼ ይከፈታል ?",
             "🔧💡 👨",
             "🔧 ???...",
-            // One token of six is unknown. It stands for most of the text.
+            // One token of six is unknown, but covers most of the text.
             "it does open ? . ห้องสมุดเปิดกี่โมงห้องสมุดเปิดกี่โมง",
             &"a".repeat(101),
         ] {
@@ -302,7 +302,7 @@ mod tests {
         for text in ["when does it open ?", "when does it open 🔧 ?", "when does Kell open it ?", "", " "] {
             assert!(!unreadable(text), "{text}");
         }
-        // Nothing is left of it.
+        // The normaliser removes the whole text.
         assert!(is_unreadable("\u{e000}", &[], None) && !is_unreadable(" ", &[], None));
     }
 

@@ -202,7 +202,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// The fields of a message, in order. The iterator ends after the first error.
+/// Iterates over the fields of a message. Ends after the first error.
 fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, String>> {
     let mut rest = message;
     std::iter::from_fn(move || {

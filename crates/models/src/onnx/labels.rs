@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The parts of `config.json` that are read.
+/// The fields of `config.json` that are used.
 #[derive(Debug, Deserialize)]
 pub(super) struct ModelConfig {
     #[serde(default)]
@@ -71,7 +71,7 @@ impl ModelConfig {
         Labels::recognise(&in_order(&self.id2label)?)
     }
 
-    /// Longest input in tokens, from 16 to 512; 512 when the file does not state it.
+    /// Longest input in tokens, from 16 to 512; 512 if the file does not state it.
     pub fn max_tokens(&self) -> usize {
         self.max_position_embeddings.unwrap_or(512).clamp(16, 512)
     }

@@ -23,11 +23,11 @@ use prefix_scheduler::model::ModelError;
 use prefix_scheduler::model::entailment::Entailment;
 use prefix_scheduler::model::reranker::Reranker;
 
-/// How an entailment model is loaded.
+/// Settings for loading an entailment model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The ONNX file. Its folder holds `tokenizer.json` and, unless the built-in head was trained on this network,
-    /// `config.json`.
+    /// The ONNX file. Its folder holds `tokenizer.json` and `config.json`. The latter is not needed if the built-in head
+    /// was trained on this network.
     pub network: PathBuf,
     /// Catalogue name or file name, as reported to callers.
     pub name: String,
@@ -35,36 +35,36 @@ pub struct Settings {
     pub sha256: String,
     /// ONNX Runtime's shared library.
     pub library: PathBuf,
-    /// Threads over all sessions.
+    /// Total number of threads of all sessions.
     pub threads: usize,
     /// Pairs in a step; 0 chooses 1 for a network that quantises over the whole batch, else 16.
     pub batch: usize,
 }
 
-/// What a network that scores passages is.
+/// Kinds of networks that score passages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PassageNetwork {
-    /// It reads query and passage together and gives a logit.
+    /// Reads query and passage together and gives a logit.
     CrossEncoder,
-    /// It embeds query and passage apart.
+    /// Embeds query and passage separately.
     Embedding {
         /// Text before every query.
         query_prefix: String,
         /// Text before every passage.
         passage_prefix: String,
-        /// How the vectors of the tokens become one; `None` where the files beside it say it.
+        /// How the vectors of the tokens are combined; `None` if the network's other files state it.
         pooling: Option<Pooling>,
-        /// Texts whose vectors are kept.
+        /// Number of texts whose vectors are cached.
         cache_entries: usize,
     },
 }
 
-/// How a network that scores passages is loaded.
+/// Settings for loading a network that scores passages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassageSettings {
-    /// What it is.
+    /// Kind of network.
     pub kind: PassageNetwork,
-    /// The ONNX file. Its folder, or for a folder `onnx` the one above, holds `tokenizer.json` and as a rule `config.json`,
+    /// The ONNX file. Its folder, or the one above a folder `onnx`, holds `tokenizer.json` and usually `config.json`,
     /// `tokenizer_config.json` and, for an embedding model, `1_Pooling/config.json`.
     pub network: PathBuf,
     /// Catalogue name or file name, as reported to callers.
@@ -73,9 +73,9 @@ pub struct PassageSettings {
     pub sha256: String,
     /// ONNX Runtime's shared library.
     pub library: PathBuf,
-    /// Maximum number of tokens of a pair or text; the model's own maximum where that is lower.
+    /// Maximum number of tokens of a pair or text; the model's maximum if that is lower.
     pub most_tokens: usize,
-    /// Threads of a step.
+    /// Threads per step.
     pub threads: usize,
     /// Pairs or texts in a step; 0 chooses 1 for a network that quantises over the whole batch, else 16.
     pub batch: usize,
@@ -108,7 +108,7 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Entailment
     Ok(())
 }
 
-/// The same for a network that scores passages.
+/// Loads a network that scores passages, calls `serve` with it, and frees it when `serve` returns.
 ///
 /// # Errors
 /// [`ModelError::Unusable`] naming the file.

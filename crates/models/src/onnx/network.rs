@@ -19,7 +19,7 @@ const BUCKET: usize = 16;
 /// Pairs in a step, for a network whose verdicts do not depend on the batch.
 const BATCH: usize = 16;
 
-/// Tokens of a question that answers leave, where half of what one leaves is enough for the other.
+/// Tokens kept of a question if the answers fill the input, at most a quarter of what the hypothesis leaves.
 const LEAST_QUESTION: usize = 64;
 
 /// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its own. Each
@@ -29,15 +29,16 @@ const SESSIONS: usize = 4;
 pub(super) struct Network {
     sessions: Vec<Session>,
     tokenizer: Tokenizer,
-    /// The same tokenizer, truncating the longer text first. It is built when a hypothesis first leaves no room for a premise.
+    /// The tokenizer with truncation of the longer text first. Built for the first hypothesis that leaves no room for a
+    /// premise.
     even: OnceCell<Tokenizer>,
-    /// The same tokenizer without truncation. It is built when a pair with a question is first too long.
+    /// The tokenizer without truncation. Built for the first pair with a question that is too long.
     whole: OnceCell<Tokenizer>,
     labels: Labels,
     info: EntailmentInfo,
     batch: usize,
     pad: i64,
-    /// Whether the network has the input `token_type_ids`.
+    /// True if the network has the input `token_type_ids`.
     typed: bool,
 }
 
@@ -81,14 +82,14 @@ impl Network {
         };
         let (even, whole) = (OnceCell::new(), OnceCell::new());
         let mut network = Self { sessions, tokenizer, even, whole, labels, info, batch, pad, typed };
-        // A network that cannot be evaluated is refused now and not at the first request.
+        // A network that cannot be evaluated is refused when it loads, not at the first request.
         let probe = TextPair::new("It rains.", "It is wet.");
         network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
         Ok(network)
     }
 
-    /// A pair that is too long loses the beginning of its question, of both texts alike, then the end of its premise. The
-    /// hypothesis is truncated only when it leaves no room for a premise.
+    /// Truncates a pair that is too long: first the beginning of its question, in both texts alike, then the end of its
+    /// premise. The hypothesis is truncated only if it leaves no room for a premise.
     fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
         let encoding = self.encode_texts(cut(&pair.premise), cut(&pair.hypothesis))?;
         if pair.question == 0 || encoding.len() < self.info.most_tokens {
@@ -100,8 +101,8 @@ impl Network {
         self.encode_after(question, cut(premise.trim_start()), cut(hypothesis.trim_start()))
     }
 
-    /// Both texts after the end of the question, as much of it as there is room for, and a little of it at the expense of the
-    /// premise's end.
+    /// Puts the end of the question before both texts: as much as fits, but at least a little, for which the premise's
+    /// end is cut.
     fn encode_after(&self, question: &str, premise: &str, hypothesis: &str) -> Result<Encoding, ModelError> {
         let whole = built_once(&self.whole, &self.tokenizer, None)?;
         let encode = |text: &str| whole.encode(text, false).map_err(failed);
@@ -109,12 +110,12 @@ impl Network {
         let tokens = encode(question)?;
         let hypothesis_tokens = encode(hypothesis)?.len();
         let rest = encode(premise)?.len() + hypothesis_tokens;
-        // Half of what the hypothesis leaves is the premise's.
+        // The premise gets half of the tokens that the hypothesis leaves.
         let little =
             (self.info.most_tokens.saturating_sub(hypothesis_tokens) / 4).min(LEAST_QUESTION).min(tokens.len());
         let mut kept = (self.info.most_tokens.saturating_sub(rest) / 2).min(tokens.len());
         let after = |kept: usize| {
-            // Tokens that begin with the space before a word have it in their range.
+            // The range of a token includes a leading space.
             let end = match kept {
                 0 => "",
                 kept => question[tokens.get_offsets()[tokens.len() - kept].0..].trim_start(),
@@ -166,17 +167,17 @@ fn built_once<'a>(
     Ok(cell.get_or_init(|| other))
 }
 
-/// Bytes of a text that are tokenised: many times what any model reads. The pairs of a request hold each of its texts many times, and
-/// the whole of a long one was tokenised for each.
+/// Most bytes of a text that are tokenised, many times a model's maximum length. The pairs of a request repeat each text
+/// many times, so a long one must not be tokenised completely for each.
 const TOKENISED: usize = 64 << 10;
 
-/// The beginning of a text that is tokenised.
+/// The part of a text that is tokenised: its beginning.
 fn cut(text: &str) -> &str {
     let end = (0..=TOKENISED.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
     &text[..end.unwrap_or_default()]
 }
 
-/// The end of a question that is tokenised.
+/// The part of a question that is tokenised: its end.
 fn cut_beginning(question: &str) -> &str {
     let from = question.len().saturating_sub(TOKENISED);
     let begin = (from..=question.len()).find(|&at| question.is_char_boundary(at));
@@ -222,7 +223,7 @@ impl Entailment for Network {
         let steps: Vec<&[usize]> = order.chunk_by(alike).flat_map(|bucket| bucket.chunks(self.batch)).collect();
         let shape = Shape { labels: self.labels, pad: self.pad, typed: self.typed };
         let next = AtomicUsize::new(0);
-        // Every session takes the next open step. The verdicts do not depend on which session evaluates a step.
+        // Every session takes the next open step. The verdicts do not depend on the session.
         let run = |session: &mut Session| {
             let mut verdicts = Vec::new();
             while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -12,14 +12,14 @@ use super::providers;
 /// The inputs of an encoder; the last one is optional.
 const INPUTS: [&str; 3] = ["input_ids", "attention_mask", "token_type_ids"];
 
-/// Where a network is read from.
+/// Source of a network.
 pub(super) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A file, which may have its weights in other files of its folder.
     File(&'a Path),
 }
 
-/// A session whose steps run on so many threads.
+/// A session with this number of threads per step.
 pub(super) fn session(environment: &Environment, threads: usize, source: &Source) -> Result<Session, String> {
     let text = |error: ort::Error| error.to_string();
     let built = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
@@ -28,10 +28,10 @@ pub(super) fn session(environment: &Environment, threads: usize, source: &Source
     let builder = builder.with_intra_threads(threads).map_err(built)?;
     // Spinning threads would take cores from the generator.
     let builder = builder.with_intra_op_spinning(false).map_err(built)?;
-    // 8-bit products overflow in the fast kernels of x86-64 without VNNI: probabilities of the default entailment model were off by
-    // up to .74. The setting takes kernels that do not, and has no effect on other CPUs.
+    // 8-bit products overflow in the fast kernels of x86-64 without VNNI: probabilities of the default entailment model
+    // were off by up to 0.74. The setting selects kernels without overflow, and has no effect on other CPUs.
     let builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(built)?;
-    // With memory patterns or an arena, memory stays at the size of the largest step so far.
+    // With memory patterns or an arena, memory use stays at the size of the largest step.
     let builder = builder.with_memory_pattern(false).map_err(built)?;
     let mut builder = builder.with_execution_providers(providers::chosen()).map_err(built)?;
     match source {
@@ -41,7 +41,7 @@ pub(super) fn session(environment: &Environment, threads: usize, source: &Source
     .map_err(text)
 }
 
-/// Checks that the network has the inputs of an encoder and no other. Returns whether it has `token_type_ids`.
+/// Checks that the network has exactly the inputs of an encoder. Returns whether it has `token_type_ids`.
 pub(super) fn has_token_types(session: &Session) -> Result<bool, String> {
     let inputs: Vec<&str> = session.inputs().iter().map(ort::value::Outlet::name).collect();
     for needed in &INPUTS[..2] {
@@ -55,7 +55,7 @@ pub(super) fn has_token_types(session: &Session) -> Result<bool, String> {
     Ok(inputs.contains(&INPUTS[2]))
 }
 
-/// Whether a network quantises with the range of the whole batch, so that a result depends on the other rows.
+/// True if a network quantises with the range of the whole batch, so that a result depends on the other rows.
 pub(super) fn quantises_over_batch(network: &[u8]) -> bool {
     memchr::memmem::find(network, b"DynamicQuantizeLinear").is_some()
 }

@@ -1,9 +1,9 @@
-//! A reader of GGUF headers without unsafe code, for adapters and the models that they are compared with: files that are
-//! checked before llama.cpp's parser sees them. `super::super::gguf` reads the headers of models that llama.cpp has loaded.
+//! A reader of GGUF headers without unsafe code, for adapters and their base models, which are checked before llama.cpp's
+//! parser reads them. `super::super::gguf` reads the headers of models that llama.cpp has loaded.
 //!
-//! Layout: magic, version, number of tensors, number of key-value pairs, the pairs, name, shape, type and offset of each tensor,
-//! padding, the tensors' data. All numbers are little endian. Every length is compared with what is left of the file before
-//! anything of that length is read or allocated.
+//! Layout: magic, version, number of tensors, number of key-value pairs, the pairs, name, shape, type and offset of each
+//! tensor, padding, the tensors' data. All numbers are little endian. Every length is checked against the rest of the
+//! file before anything of that length is read or allocated.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,9 +12,9 @@ use std::path::Path;
 
 /// Versions that llama.cpp reads.
 const VERSIONS: [u32; 2] = [2, 3];
-/// Alignment of tensor data where `general.alignment` does not say (GGUF_DEFAULT_ALIGNMENT).
+/// Default alignment of tensor data (GGUF_DEFAULT_ALIGNMENT), without `general.alignment`.
 const ALIGNMENT: u64 = 32;
-/// Most bytes of a key, and of a text that is kept. Longer texts, such as chat templates, are passed over.
+/// Most bytes of a key and of a stored text. Longer texts, such as chat templates, are skipped.
 const LONGEST_TEXT: u64 = 4096;
 /// Most dimensions of a tensor (GGML_MAX_DIMS).
 const MOST_DIMENSIONS: u32 = 4;
@@ -31,19 +31,19 @@ pub(super) enum Value {
     Other,
 }
 
-/// What the header says of a tensor.
+/// The header's entry for a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tensor {
     pub name: String,
-    /// Lengths, that of a row first.
+    /// Dimensions, row length first.
     pub shape: Vec<u64>,
-    /// ggml's number of the type.
+    /// ggml's type number.
     pub kind: u32,
-    /// Where its data starts in the file.
+    /// Offset of its data in the file.
     pub start: u64,
 }
 
-/// The header of a file whose content nobody has checked.
+/// The header of a file whose content is not trusted.
 #[derive(Debug)]
 pub(super) struct UntrustedHeader {
     pub values: HashMap<String, Value>,
@@ -65,7 +65,7 @@ impl Source {
         Ok(Self { file: BufReader::new(file), at: 0, bytes })
     }
 
-    /// Moves ahead by `count` bytes, which the file has.
+    /// Skips `count` bytes of the file.
     fn advance(&mut self, count: u64) -> Result<(), String> {
         match self.at.checked_add(count) {
             Some(end) if end <= self.bytes => self.at = end,
@@ -95,7 +95,7 @@ impl Source {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// A text of at most [`LONGEST_TEXT`] bytes; `None` for a longer one, which is passed over.
+    /// A text of at most [`LONGEST_TEXT`] bytes; `None` for a longer one, which is skipped.
     fn text(&mut self) -> Result<Option<String>, String> {
         let length = self.length()?;
         if length > LONGEST_TEXT {
@@ -128,7 +128,7 @@ impl Source {
     fn pass_list(&mut self) -> Result<(), String> {
         let (kind, count) = (self.number()?, self.length()?);
         if kind == 8 {
-            // Each takes at least eight bytes, so that a wrong count ends at the end of the file.
+            // Each value takes at least eight bytes, so a wrong count ends at the end of the file.
             for _ in 0..count {
                 let length = self.length()?;
                 self.skip(length)?;
@@ -164,7 +164,7 @@ impl UntrustedHeader {
     /// Reads the header of a file.
     ///
     /// # Errors
-    /// Why it is not the header of a GGUF file.
+    /// Describes why it is not the header of a GGUF file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let mut source = Source::open(path)?;
         if source.take::<4>().ok() != Some(*b"GGUF") {
@@ -203,7 +203,7 @@ impl UntrustedHeader {
     /// A text of the metadata.
     ///
     /// # Errors
-    /// There is none of this key.
+    /// The key is missing, or its value is not a short text.
     pub fn text(&self, key: &str) -> Result<&str, String> {
         match self.values.get(key) {
             Some(Value::Text(text)) => Ok(text),

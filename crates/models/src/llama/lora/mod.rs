@@ -24,17 +24,17 @@ const ARCHITECTURES: [&str; 10] =
 /// Matrices of a layer that take an adapter.
 const PARTS: [&str; 8] = ["attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
-/// The output matrix, where a file has its own. The embedding matrix takes none: where the file has no output matrix,
-/// llama.cpp would multiply the adapter's factors in the wrong order and end the process.
+/// The output matrix. The embedding matrix takes no adapter: in a file without an output matrix llama.cpp would multiply
+/// the adapter's factors in the wrong order and end the process.
 const OUTPUT: &str = "output.weight";
 
 /// Largest rank.
 const MOST_RANK: u64 = 4096;
 
-/// The key by which a file says for which model it was trained: the SHA-256 of the model's file.
+/// Key for the base model of an adapter: the SHA-256 of the model's file.
 const BASE: &str = "rerankd.base.sha256";
 
-/// The key by which a file says of how many files its model consists. The tensors of the others are not in its header.
+/// Key for the number of files of a model. The header does not list the tensors of the other files.
 const SPLIT: &str = "split.count";
 
 /// An adapter for a generator.
@@ -44,22 +44,22 @@ pub struct Adapter {
     pub path: PathBuf,
     /// SHA-256 of the file.
     pub sha256: String,
-    /// Factor of what it adds: 0 for nothing, 1 for what it was trained for.
+    /// Scale of the adapter: 0 for no effect, 1 as trained.
     pub scale: f32,
     /// SHA-256 of the model's file as configured.
     pub base: String,
 }
 
-/// Loads an adapter into `model`, which was read from `path` and frees it.
+/// Loads an adapter into `model`, which was read from `path` and frees the adapter.
 ///
 /// # Errors
 /// As [`verify`].
 pub(super) fn load(adapter: &Adapter, model: &mut LlamaModel, path: &Path) -> Result<LlamaLoraAdapter, ModelError> {
-    // Again: loading the model took a while since the file was verified.
+    // Repeated, because loading the model took a while since the first check.
     verify(adapter, path)?;
     let loaded = model.lora_adapter_init(&adapter.path);
     let loaded = loaded.map_err(|error| unusable(&adapter.path, format!("llama.cpp cannot read it: {error}")))?;
-    // The same content before and after: it is what llama.cpp read.
+    // The hash is equal before and after, so llama.cpp read this content.
     check_hash(adapter)?;
     Ok(loaded)
 }
@@ -77,7 +77,7 @@ pub fn verify(adapter: &Adapter, model: &Path) -> Result<(), ModelError> {
     checked.map_err(|problem| unusable(&adapter.path, problem))
 }
 
-/// Everything that is kept of an adapter is named by its hash.
+/// Checks the SHA-256, which names all cached data of an adapter.
 fn check_hash(adapter: &Adapter) -> Result<(), ModelError> {
     let (path, expected) = (&adapter.path, &adapter.sha256);
     let found = store::hash(path).map_err(|error| match error {
@@ -94,7 +94,7 @@ fn unusable(path: &Path, problem: String) -> ModelError {
     ModelError::Unusable { path: path.display().to_string(), problem }
 }
 
-/// Compares what the header of an adapter says with the model's header.
+/// Checks the header of an adapter against the model's header.
 fn check(adapter: &Adapter, file: &UntrustedHeader, base: &UntrustedHeader) -> Result<(), String> {
     for (key, expected) in [("general.type", "adapter"), ("adapter.type", "lora")] {
         let found = file.text(key)?;
@@ -112,7 +112,7 @@ fn check(adapter: &Adapter, file: &UntrustedHeader, base: &UntrustedHeader) -> R
     if let Some(Value::Short(files @ 2..)) = base.values.get(SPLIT) {
         return Err(format!("the model is split over {files} files: adapters on split files are not supported"));
     }
-    // Such an adapter is for the tokens behind a mark only, and would be applied to all.
+    // Such an adapter applies only to the tokens after a mark; llama.cpp would apply it to all.
     if file.values.contains_key("adapter.alora.invocation_tokens") {
         return Err("activated adapters (adapter.alora.invocation_tokens) are not supported".to_owned());
     }
@@ -143,7 +143,7 @@ fn check_tensors(tensors: &[Tensor], base: &[Tensor]) -> Result<(), String> {
         }
     }
     if pairs.is_empty() {
-        return Err("it has no tensors".to_owned());
+        return Err("the adapter has no tensors".to_owned());
     }
     for (target, pair) in pairs {
         let [Some(a), Some(b)] = pair else {
@@ -167,7 +167,7 @@ fn check_tensors(tensors: &[Tensor], base: &[Tensor]) -> Result<(), String> {
     Ok(())
 }
 
-/// The matrix for which a tensor is, and whether it is the first or the second factor.
+/// Splits a tensor's name into its matrix and the index of the factor, first or second.
 fn split(name: &str) -> Option<(&str, usize)> {
     let first = name.strip_suffix(".lora_a").map(|target| (target, 0));
     first.or_else(|| name.strip_suffix(".lora_b").map(|target| (target, 1)))
@@ -185,7 +185,7 @@ fn applied() -> String {
     format!("lora_a and lora_b of {OUTPUT} and of blk.N.P.weight are, P one of {}", PARTS.join(", "))
 }
 
-/// Reads all numbers: they lie within the file, and are finite.
+/// Reads all numbers: they must be inside the file and finite.
 fn check_numbers(path: &Path, file: &UntrustedHeader) -> Result<(), String> {
     let mut reader = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
     for Tensor { name, shape, kind, start } in &file.tensors {
@@ -216,7 +216,7 @@ fn check_numbers(path: &Path, file: &UntrustedHeader) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads until the buffer is full or the source is at its end.
+/// Reads until the buffer is full or the source ends.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -47,7 +47,7 @@ fn outcome_of(content: &[u8], scale: f32) -> Result<(), String> {
     verified(&Adapter { path, sha256, scale, base: BASE_HASH.to_owned() }, &model)
 }
 
-/// Why an adapter is refused, without its path.
+/// The reason for refusing an adapter, without its path.
 fn verified(adapter: &Adapter, model: &Path) -> Result<(), String> {
     verify(adapter, model).map_err(|error| {
         let error = error.to_string();
@@ -67,7 +67,7 @@ fn with_tensors(tensors: &[Written]) -> Result<(), String> {
 fn pairs_of_factors_of_the_models_matrices_are_good() {
     assert_eq!(with_tensors(&good()), Ok(()));
     assert_eq!(with_tensors(&factors("output.weight", 8, 10, 1, 0.1)), Ok(()));
-    // Without alpha, the scale alone counts.
+    // Without alpha, only the scale counts.
     assert_eq!(outcome(&bytes(&adapter_values("llama", 16.0)[..3], &good())), Ok(()));
 }
 
@@ -111,13 +111,13 @@ fn tensors_that_would_not_be_applied_are_named() {
         let problem = fault(&[good(), factors(name, 8, 8, 2, 0.1).to_vec()].concat());
         assert!(problem.starts_with(&format!("tensor \"{name}.lora_a\" would not be applied")), "{problem}");
     }
-    // llama.cpp passes over norms without a word.
+    // llama.cpp silently ignores norms.
     let mut norm = good();
     norm.push(("blk.0.attn_norm.weight".to_owned(), vec![8], vec![1.0; 8]));
     assert!(fault(&norm).starts_with("tensor \"blk.0.attn_norm.weight\" would not be applied"));
     assert_eq!(fault(&factors("blk.7.attn_q.weight", 8, 8, 2, 0.1)), "the model has no tensor \"blk.7.attn_q.weight\"");
     assert_eq!(fault(&good()[..3]), "\"blk.0.attn_k.weight\" has only one of lora_a and lora_b");
-    assert_eq!(fault(&[]), "it has no tensors");
+    assert_eq!(fault(&[]), "the adapter has no tensors");
 }
 
 #[test]

@@ -1,15 +1,16 @@
-//! What decides the speed of a tensor type: the CPU and the build, or the accelerator.
+//! Identifies the hardware and build, which decide the speed of a tensor type.
 
 use super::super::{Settings, accelerator, offloads};
 
-/// What computes the steps of a generator.
+/// The device that computes the steps of a generator.
 pub(super) struct Machine {
-    /// Kind and name of the accelerator, and the layers on it; `None` where the CPU computes.
+    /// Kind and name of the accelerator, and the number of layers on it; `None` if the CPU computes.
     accelerator: Option<String>,
 }
 
 impl Machine {
-    /// What computes with these settings. Where llama.cpp cannot be initialised, nothing does; loading tells of that.
+    /// The device for these settings. If llama.cpp cannot be initialised, there is no accelerator; loading reports the
+    /// error.
     pub fn of(settings: &Settings) -> Self {
         let found = if offloads(settings).unwrap_or(false) { accelerator() } else { None };
         // Some layers may be left to the CPU.
@@ -30,7 +31,7 @@ impl Machine {
     }
 }
 
-/// The CPU's features at run time and those that the build may use.
+/// The CPU's features at run time and the features that the build may use.
 fn cpu() -> String {
     let mut text = std::env::consts::ARCH.to_owned();
     #[cfg(target_arch = "x86_64")]

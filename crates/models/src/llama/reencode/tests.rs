@@ -10,7 +10,7 @@ struct Bench {
     sha256: String,
 }
 
-/// A store and a file that has a header and no weights: it can be sized but not loaded.
+/// A store and a file with a header but no weights: its size can be computed, but it cannot be loaded.
 fn bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.gguf");
@@ -115,7 +115,7 @@ fn a_damaged_file_and_a_store_that_is_a_file_are_named() {
     assert!(error.contains("small.gguf: not a GGUF file, or its header is damaged"), "{error}");
 }
 
-/// Two pods with one store: each removed the file that the other had chosen.
+/// Without the lock, two pods with one store would each remove the file that the other chose.
 #[test]
 fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
     let bench = bench();
@@ -130,7 +130,7 @@ fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
         let (settings, store) = (&bench.settings, &bench.store);
         let second = scope.spawn(move || measure(settings, &bench.sha256, store, bytes - 1, &report).unwrap());
         assert!(steps.recv().unwrap().contains("waiting"));
-        // What it would not find by itself.
+        // A result that a measurement of this file would not give.
         let choice = Choice { too_large: Some(bytes + 1), ..first.clone() };
         std::fs::write(&note, serde_json::to_vec(&choice).unwrap()).unwrap();
         drop(held);

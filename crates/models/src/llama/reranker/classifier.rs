@@ -1,27 +1,29 @@
-//! The classification heads of GGUF rerankers: which files llama.cpp scores as their model would, and what comes out.
+//! The classification heads of GGUF rerankers: which files llama.cpp scores as the original model would, and the meaning
+//! of the scores.
 //!
-//! These faults of a file do not show when it is loaded, only in the scores, and are refused here:
+//! These faults of a file show only in the scores, not when it is loaded. They are refused here:
 //! - No head: the scores are floats of a hidden state.
-//! - A head without one of its parts: llama.cpp leaves that step out. Converters once dropped the prediction head of ModernBERT, and
-//!   drop the pooling layer of a BERT classifier.
+//! - A head with a missing part: llama.cpp skips that step. Converters once dropped the prediction head of ModernBERT,
+//!   and drop the pooling layer of a BERT classifier.
 //! - BERT with several token types: llama.cpp evaluates every token as if it had the first.
-//! - DistilBERT: the head has a ReLU where llama.cpp has a tanh. It is BERT in the file, but for its missing token types.
-//! - NeoBERT: the model has query, key and value of one head side by side, and llama.cpp reads the queries of all heads first.
+//! - DistilBERT: the head has a ReLU, and llama.cpp applies a tanh. The file says BERT, but has no token types.
+//! - NeoBERT: the model interleaves query, key and value per head, and llama.cpp reads the queries of all heads first.
 //! - A Qwen3 head of one row: its softmax is 1 for every pair.
 //!
-//! A ModernBERT head with a bias belongs to llama.cpp's models for decisions, whose graph has other outputs than rank pooling reads.
+//! A ModernBERT head with a bias belongs to llama.cpp's decision models, whose graph has other outputs than rank pooling
+//! reads.
 
 use crate::passages::Head;
 
-/// Least probability of `yes` and of `no`: the logit of a probability of 0 or 1 is infinite.
+/// Least probability of `yes` and of `no`. The logit of 0 or 1 is infinite.
 const LEAST_PROBABILITY: f64 = 1e-7;
 
-/// What the head gives.
+/// Output of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Logits, or for jina-bert-v2 the tanh of one.
+    /// Logits, or the tanh of one for jina-bert-v2.
     Logits(Head),
-    /// Probabilities of which this one is that of `yes`. The model is causal and evaluated with a cache.
+    /// Probabilities, with the index of `yes`. The model is causal and evaluated with a cache.
     Probabilities { yes: usize },
 }
 
@@ -37,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// The kind for a file, and what its score is in words.
+    /// The kind for a file, and a description of its score.
     pub fn of(architecture: &str, outputs: usize, labels: &[String]) -> Result<(Self, String), String> {
         match architecture {
             "qwen3" | "qwen3vl" => {
@@ -62,7 +64,7 @@ pub(super) fn check(architecture: &str, token_types: usize, has: impl Fn(&str) -
         "bert" if token_types > 1 => format!("a BERT classifier with {token_types} token types"),
         "bert" if has("cls.output.weight") && !has("token_types.weight") => "a DistilBERT classifier".to_owned(),
         "modern-bert" if has("cls.bias") => {
-            return Err("a ModernBERT head with a bias: a model for decisions, no reranker".to_owned());
+            return Err("a ModernBERT head with a bias: it is a decision model, not a reranker".to_owned());
         }
         "neo-bert" => "NeoBERT".to_owned(),
         _ => String::new(),
@@ -104,7 +106,7 @@ mod tests {
         assert!(refused("modern-bert", 0, &["cls.weight", "cls.output.weight"]).contains("cls.norm.weight"));
         assert!(refused("modern-bert", 0, &["cls.output.weight"]).contains("no tensor cls.weight"));
         let biased = &["cls.weight", "cls.bias", "cls.norm.weight", "cls.output.weight"];
-        assert!(refused("modern-bert", 0, biased).contains("no reranker"));
+        assert!(refused("modern-bert", 0, biased).contains("not a reranker"));
         assert!(refused("neo-bert", 2, bert).contains("NeoBERT"));
         assert!(refused("qwen3", 0, &["output.weight"]).contains("METHOD_YES_NO"));
         assert_eq!(check("jina-bert-v2", 2, with(&["cls.weight"])), Ok(()));
