@@ -1,4 +1,4 @@
-//! Long answers with the passages that they cite by number, one JSON object a line.
+//! Long answers with the passages that they cite by number, one JSON object per line.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use super::fields::Fields;
 use super::{Empty, FileError, Warnings, lines, names, passages};
 use engine::rerank::Passage;
 
-/// An answer with the passages that its citations number from 1.
+/// An answer with its passages, which the citations number from 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CitingAnswer {
     /// Number of its line, from 1.
     pub line: usize,
     /// Not blank.
     pub answer: String,
-    /// At least one. One without text keeps its number.
+    /// At least one. A passage without text keeps its number.
     pub passages: Vec<Passage>,
     /// May be empty.
     pub question: String,
-    /// Of the question, a text or a number, as it is in the line.
+    /// Id of the question, a text or a number, unchanged.
     pub id: Option<Value>,
     /// The system that gave the answer.
     pub system: Option<String>,
@@ -28,11 +28,11 @@ pub struct CitingAnswer {
 /// Reads answers, at least one.
 ///
 /// # Errors
-/// One a bad line.
+/// One per bad line.
 pub fn answers(path: &Path, warnings: &mut Warnings) -> Result<Vec<CitingAnswer>, FileError> {
     lines::read(path, "answers", warnings, |value, line, remarks| {
         let fields = Fields::of(value, "")?;
-        // An empty output is a system without an answer: the reference beside it is not its answer.
+        // An empty output means that the system gave no answer. The reference in the same line is not its answer.
         let name = fields.first(names::CITING_ANSWER).ok_or_else(|| fields.missing("answer"))?;
         let answer = fields.text(&[name])?.unwrap_or_default();
         let passages = passages::of_line(&fields, Empty::Numbered, remarks)?;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::odd;
 
-    /// The reference beside an empty output was checked.
+    /// The reference in the same line must not be checked instead.
     #[test]
     fn an_empty_output_is_no_answer() {
         let read = |line: &str| {

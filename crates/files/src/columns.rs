@@ -1,5 +1,5 @@
-//! The columns of runs and judgements. The header and the separators decide for the whole file, not line by line: with tabs an id may
-//! hold spaces.
+//! The columns of runs and judgements. Header and separators are decided once for the whole file, not per line. With
+//! tabs, an id may hold spaces.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use rayon::prelude::*;
 use super::{FileError, name};
 use rag_metrics::quoted;
 
-/// Most columns that are read of a line.
+/// Most columns that are read from a line.
 const MOST: usize = 12;
 
-/// A line at fault.
+/// A faulty line.
 pub(super) struct Fault<'a> {
     line: &'a str,
     problem: String,
-    /// A line that is as this one should be.
+    /// An example of a correct line.
     like: Option<&'a str>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Fault<'a> {
     }
 }
 
-/// The number of a line, which follows from its offset in the text.
+/// The number of a line, computed from its offset in the text.
 pub(super) fn line_number(text: &str, line: &str) -> usize {
     let before = (line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
     1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..before]).count()
@@ -39,19 +39,19 @@ pub(super) fn line_number(text: &str, line: &str) -> usize {
 
 /// A kind of file.
 pub(super) struct Format {
-    /// Columns that a row may have.
+    /// Allowed numbers of columns.
     pub counts: &'static [usize],
-    /// For a number of columns the places of query, document and number.
+    /// The columns of query, document and number, for a number of columns.
     pub places: fn(usize) -> [usize; 3],
-    /// The place of the tag, if rows have one.
+    /// The column of the tag, if rows have one.
     pub tag: Option<usize>,
-    /// Name of the number.
+    /// Name of the number in errors.
     pub number: &'static str,
-    /// The demand on a row, for errors.
+    /// The requirement for a row, for errors.
     pub wanted: &'static str,
 }
 
-/// A row. Its texts are slices of the file's text, so its line follows from them.
+/// A row. Its texts are slices of the file's text, so its line number can be computed.
 pub struct Row<'a> {
     pub query: &'a str,
     pub document: &'a str,
@@ -70,7 +70,7 @@ enum Separator {
     Spaces,
 }
 
-/// The columns of a line, and how many there are; at most [`MOST`].
+/// The columns of a line, and their count; at most [`MOST`].
 fn split(line: &str, separator: Separator) -> ([&str; MOST], usize) {
     let (mut columns, mut count) = ([""; MOST], 0);
     let mut take = |column| {
@@ -78,7 +78,7 @@ fn split(line: &str, separator: Separator) -> ([&str; MOST], usize) {
         count += 1;
     };
     match separator {
-        // The last column is never empty.
+        // Trailing white space is removed, so the last column is not empty.
         Separator::Tabs => line.trim_ascii_end().split('\t').take(MOST).for_each(|column| take(column.trim_ascii())),
         Separator::Spaces => line.split_ascii_whitespace().take(MOST).for_each(take),
     }
@@ -89,8 +89,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Names of columns, without case and punctuation; of several in one header the first counts. PyTerrier has the number of a document
-/// beside its name, and the text of a query beside its id.
+/// Names of columns, without case and punctuation. If a header has several, the first in these lists counts. PyTerrier
+/// writes a number as well as a name for a document, and a text as well as an id for a query.
 const QUERIES: &[&str] = &["queryid", "qid", "topicid", "questionid", "topic", "query"];
 const DOCUMENTS: &[&str] =
     &["corpusid", "docno", "documentid", "docid", "did", "passageid", "pid", "document", "doc", "passage"];
@@ -103,7 +103,7 @@ const OTHERS: &[&str] = &["iteration", "iter", "q0", "rank"];
 #[derive(Clone, Copy)]
 struct Columns {
     count: usize,
-    /// Of query, document and number.
+    /// Positions of query, document and number.
     places: [usize; 3],
     tag: Option<usize>,
 }
@@ -119,7 +119,7 @@ struct Header<'a> {
 /// The header, if the line is one.
 ///
 /// # Errors
-/// A header that lacks one of the names.
+/// The header lacks one of the names.
 fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Header<'a>>, Fault<'a>> {
     let comment = line.starts_with('#');
     let names = line.trim_start_matches(['#', ' ']);
@@ -131,7 +131,7 @@ fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Header<'a>>, Faul
     let is = |name: &String, names: &[&str]| names.contains(&name.as_str());
     let any = |names: &[&str]| columns_named.iter().any(|name| is(name, names));
     let place = |names: &[&str]| names.iter().find_map(|name| columns_named.iter().position(|one| one == name));
-    // Every row has a number.
+    // Every row has a number, a header has none.
     if columns.iter().any(|column| number(column).is_some()) || !any(QUERIES) && !any(NUMBERS) {
         return Ok(None);
     }
@@ -152,18 +152,18 @@ fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Header<'a>>, Faul
     }
 }
 
-/// How all lines of a file are separated.
+/// The separator and columns of all lines of a file.
 struct Layout<'a> {
     separator: Separator,
     columns: Columns,
-    /// The line that shows it.
+    /// The line that determined the separator.
     shown_by: &'a str,
-    /// If a header names the columns.
+    /// True if a header names the columns.
     named: bool,
 }
 
 impl<'a> Layout<'a> {
-    /// Of lines behind the header; `None` if they hold no row.
+    /// The layout of the lines after the header; `None` if there are no rows.
     fn of(body: &'a str, header: Option<Header<'a>>, format: &Format) -> Result<Option<Self>, Fault<'a>> {
         if let Some(Header { columns, separator: Separator::Tabs, line }) = header {
             return Ok(Some(Self { separator: Separator::Tabs, columns, shown_by: line, named: true }));
@@ -174,10 +174,10 @@ impl<'a> Layout<'a> {
             let (_, count) = split(line, separator);
             header.map_or_else(|| format.counts.contains(&count), |header| header.count == count)
         };
-        // If columns are the same either way, white space separates: files that were joined may have both.
+        // If both separators give the same columns, white space is assumed: concatenated files may have both.
         let tabs =
             |line: &&str| fits(line, Separator::Tabs) && split(line, Separator::Tabs) != split(line, Separator::Spaces);
-        // An id may begin with `#`, so a comment decides only if there is nothing else.
+        // An id may begin with `#`, so a comment decides only if there is no other line.
         let plain = |line: &&str| !line.starts_with('#');
         let layout = |separator, line| {
             let (_, count) = split(line, separator);
@@ -207,9 +207,9 @@ impl<'a> Layout<'a> {
         let Columns { count: expected, places: [query, document, at], .. } = self.columns;
         let by_tabs = if line.contains('\t') { split(line, Separator::Tabs) } else { (columns, 0) };
         let fault = if self.separator == Separator::Spaces && by_tabs.1 > 2 && by_tabs != (columns, count) {
-            // Between tabs it has columns that hold spaces, but not as many as a row has.
+            // Split by tabs, some columns hold spaces, but their number is wrong.
             let wanted = wanted(self.named.then_some(self.columns), format);
-            Fault::new(line, format!("is separated by tabs, and has {} columns; it {wanted}", by_tabs.1))
+            Fault::new(line, format!("is separated by tabs and has {} columns; it {wanted}", by_tabs.1))
         } else if count != expected {
             let (problem, like) = match self.separator {
                 Separator::Spaces if self.named || format.counts.len() == 1 => {
@@ -235,20 +235,20 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The demand on a row.
+/// The requirement for a row.
 fn wanted(header: Option<Columns>, format: &Format) -> String {
     header.map_or_else(
         || format.wanted.to_owned(),
-        |header| format!("must have {} columns, as the header has", header.count),
+        |header| format!("must have {} columns, like the header", header.count),
     )
 }
 
-/// A comment of words looks like a row if it has as many words as a row has columns. No id is `#` alone.
+/// True for a `# ` comment, which looks like a row if it has as many words. No id is only `#`.
 fn is_spaced_comment(line: &str) -> bool {
     line.strip_prefix('#').is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The text behind its header and the comments before that, and the columns that the header names.
+/// The text after the header and the comments before it, and the header's columns.
 fn body<'a>(text: &'a str, format: &Format) -> Result<(&'a str, Option<Header<'a>>), Fault<'a>> {
     let mut rest = text;
     while !rest.is_empty() {
@@ -271,7 +271,7 @@ pub(super) fn rows<'a>(text: &'a str, format: &Format) -> Result<Rows<'a>, Fault
     let Some(layout) = Layout::of(body, header, format)? else { return Ok(none) };
     let row = |line: &'a str| if line.trim_ascii().is_empty() { Ok(None) } else { layout.row(line, format) };
     let rows: Result<Vec<Row<'a>>, Fault<'a>> = body.par_lines().filter_map(|line| row(line).transpose()).collect();
-    // Of several faults any came first.
+    // The parallel iterator returns any fault; report the first one.
     let rows = rows.map_err(|fault| body.lines().find_map(|line| row(line).err()).unwrap_or(fault))?;
     let first = || body.lines().find(|line| row(line).is_ok_and(|row| row.is_some()));
     let tag = layout.columns.tag.and_then(|place| Some(split(first()?, layout.separator).0[place]));

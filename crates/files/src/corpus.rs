@@ -1,4 +1,4 @@
-//! The texts of queries and of documents. docs/files.md describes the formats.
+//! The texts of queries and documents. docs/files.md describes the formats.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,15 +20,15 @@ pub struct QueryText {
     pub id: String,
     /// May be empty.
     pub text: String,
-    /// None if the file has none.
+    /// Empty if the file has none.
     pub answers: Vec<String>,
 }
 
-/// Reads queries: JSON lines, or lines of id, tab, text, and answers after tabs. The first line decides for the file. A line that
-/// cannot be read is reported and left out. A query that is there twice with the same text and answers counts once.
+/// Reads queries: JSON lines, or lines of id, tab, text, and answers after tabs. The first line decides for the file. An
+/// unreadable line is reported and left out. A repeated query with the same text and answers counts once.
 ///
 /// # Errors
-/// Two lines of one query that differ; a file without a query that can be read.
+/// Two lines of one query differ, or the file has no readable query.
 pub fn queries(path: &Path, warnings: &mut Warnings) -> Result<Vec<QueryText>, FileError> {
     let lines: Vec<(usize, Option<String>)> = super::read_lines(path)?.collect::<Result<_, _>>()?;
     let first = lines.iter().filter_map(|(_, line)| line.as_deref()).find(|line| !lines::is_comment(line));
@@ -37,7 +37,7 @@ pub fn queries(path: &Path, warnings: &mut Warnings) -> Result<Vec<QueryText>, F
     let (mut seen, mut bad): (HashMap<String, (usize, usize)>, Option<String>) = (HashMap::new(), None);
     for (number, line) in lines {
         let columns = line.as_deref().filter(|_| !is_json).and_then(columns);
-        // An id may begin with `#`; a comment has no text behind a tab.
+        // An id may begin with `#`; a comment has no text after a tab.
         if columns.is_none() && line.as_deref().is_some_and(lines::is_comment) {
             continue;
         }
@@ -79,7 +79,7 @@ pub fn queries(path: &Path, warnings: &mut Warnings) -> Result<Vec<QueryText>, F
     Ok(queries)
 }
 
-/// If a line is a JSON object, or is meant to be one. The id of a query may begin with `{`, too.
+/// True if a line is a JSON object, or is meant to be one. The id of a query may begin with `{`, too.
 fn is_object(line: &str) -> bool {
     let inner = line.trim_start_matches([' ', '\u{feff}']).strip_prefix('{').map(str::trim_start);
     inner.is_some_and(|inner| inner.starts_with('"') || !line.contains('\t'))
@@ -106,7 +106,7 @@ fn query(line: &str, remarks: &mut Remarks) -> Result<QueryText, String> {
     Ok(QueryText { id, text, answers })
 }
 
-/// A document, as its line has it.
+/// A document in its line.
 #[derive(Debug, Default)]
 struct Document {
     id: Option<String>,
@@ -115,21 +115,22 @@ struct Document {
     line: usize,
 }
 
-/// Why a line has no document with a text.
+/// Reasons for a line without a document text.
 enum Without {
     /// The line cannot be read.
     Bad(String),
-    /// The line is valid, but its document is empty. Corpora hold such documents, so only one that is wanted is reported.
+    /// The line is valid, but its document is empty. Corpora hold such documents, so this is reported only for a wanted
+    /// one.
     Empty(String),
 }
 
-/// Reads title and text of the wanted documents; a title alone is the text. The file is read line by line to its end, because a corpus
-/// may be larger than memory. A line that cannot be read is reported, and its document has no text. Its id may be unknown: beside
-/// such a line every wanted document that is missing has no text. Of a document that is there again the first line counts; another
-/// text is reported.
+/// Reads title and text of the wanted documents; if there is only a title, it is the text. A corpus may be larger than
+/// memory, so the file is read line by line to its end. An unreadable line is reported, and its document has no text. If
+/// its id is unknown too, every wanted document that is missing has no text. If a document is repeated, its first line
+/// counts; a different text is reported.
 ///
 /// # Errors
-/// A file without a document that has a text.
+/// The file has no document with a text.
 pub fn documents(
     path: &Path,
     wanted: &HashSet<&str>,
@@ -210,7 +211,7 @@ mod tests {
     use super::super::odd;
     use super::*;
 
-    /// The outcome, and the warnings, without the name of the file.
+    /// The outcome and the warnings, without the name of the file.
     type Outcome<T> = (Result<T, String>, Vec<String>);
 
     fn read<T>(text: &str, read: impl FnOnce(&Path, &mut Warnings) -> Result<T, FileError>) -> Outcome<T> {
@@ -235,7 +236,7 @@ mod tests {
         (shown, warnings)
     }
 
-    /// serde's aliases said of two names that one was a duplicate.
+    /// serde's aliases would report two names as a duplicate.
     #[test]
     fn the_first_of_several_names_counts() {
         let text = r#"{"_id": "a", "id": "x", "text": "one"}
@@ -248,7 +249,7 @@ mod tests {
         assert!(warnings.is_empty(), "{warnings:?}");
     }
 
-    /// The file was read until all were found: which of two texts counted depended on the others.
+    /// All lines are read: the chosen text must not depend on the other wanted documents.
     #[test]
     fn a_document_that_is_there_twice_does_not_depend_on_the_others() {
         let text = "{\"_id\":\"a\",\"text\":\"first\"}\n{\"_id\":\"b\",\"text\":\"B\"}\n{\"_id\":\"a\",\"text\":\"second\"}\n\
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// One byte of another encoding, an id that was missing, and answers of another shape refused all queries, or lost a text.
+    /// A byte of another encoding, a missing id, or answers of another shape must not refuse other queries.
     #[test]
     fn a_bad_line_of_queries_costs_its_query() {
         let folder = tempfile::tempdir().unwrap();
@@ -345,7 +346,7 @@ mod tests {
             prop_assert!(asked.iter().all(|query| query.text == text));
             prop_assert_eq!(asked.into_iter().map(|query| query.id).collect::<Vec<_>>(), ids.clone());
             prop_assert_eq!(warnings.lines().count(), 0);
-            // In columns neither tabs nor line ends nor outer spaces are the id's.
+            // In columns, an id has no tabs, line ends or outer spaces.
             let fits = |text: &str| !text.is_empty() && text.trim() == text && !text.contains(['\t', '\n']);
             let first = |id: &&String| fits(id) && !id.starts_with(['{', '\u{feff}']);
             let file = ids.iter().filter(first).map(|id| format!("{id}\t{text}\n")).collect::<Vec<_>>().concat();

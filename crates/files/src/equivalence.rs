@@ -1,5 +1,5 @@
-//! Answers that people compared with reference answers, as JSON lines: a question, its reference answers, and candidate answers,
-//! each with the verdict whether it means the same as a reference.
+//! Answers that people compared with reference answers, as JSON lines: a question, its reference answers, and candidate
+//! answers, each with a verdict: true if it means the same as a reference.
 //!
 //! | field of a line | also | |
 //! |---|---|---|
@@ -8,12 +8,12 @@
 //! | `candidates` | | a list of objects |
 //! | `candidates[].text` | `answer`, `candidate` | the candidate answer |
 //! | `candidates[].equivalent` | `label` | true or false, or 1 or 0 |
-//! | `candidates[].system` | `id` | what answered; may be absent |
-//! | `id` | `_id`, `query_id`, `qid` | the line's number where it is absent |
+//! | `candidates[].system` | `id` | the system that answered; may be absent |
+//! | `id` | `_id`, `query_id`, `qid` | default: the line's number |
 //!
-//! A line of one candidate may hold `text` and `equivalent` itself. The lines of EVOUNA (Wang et al., *Evaluating Open-QA
-//! Evaluation*) are read, too: `answer_NAME` and `judge_NAME` are the answer and the verdict of the system NAME. Those without
-//! text or verdict are left out, and so are lines that say `"improper": true`.
+//! A line with one candidate may hold `text` and `equivalent` directly. The lines of EVOUNA (Wang et al., *Evaluating
+//! Open-QA Evaluation*) are supported, too: `answer_NAME` and `judge_NAME` are the answer and the verdict of the system
+//! NAME. Candidates without text or verdict are left out, and so are lines with `"improper": true`.
 
 use std::path::Path;
 
@@ -24,11 +24,11 @@ use super::labelled::{self, LabelledList};
 use super::{FileError, Warnings, names};
 use engine::rerank::Passage;
 
-/// Reads judged answers, at least one question. A candidate answer stands as a passage: its text is the answer, its title the
-/// system, its label 1 where people found it equivalent and 0 otherwise.
+/// Reads judged answers, at least one question. A candidate becomes a passage: the text is the answer, the title the
+/// system, the label 1 if people found it equivalent and 0 otherwise.
 ///
 /// # Errors
-/// One a bad line: file, line, field and problem.
+/// One per bad line: file, line, field and problem.
 pub fn lists(path: &Path, warnings: &mut Warnings) -> Result<Vec<LabelledList>, FileError> {
     labelled::read(path, warnings, |value, number, _| list(value, number))
 }
@@ -51,7 +51,7 @@ fn list(value: &Value, number: usize) -> Result<Option<LabelledList>, String> {
         None if fields.get(&TEXT).is_some() => vec![judged(&fields)?],
         None => match columns(&fields)? {
             None => return Err(fields.missing("candidates")),
-            // Nobody judged an answer to this question.
+            // The question has no judged answers.
             Some(given) if given.is_empty() => return Ok(None),
             Some(given) => given,
         },
@@ -66,7 +66,7 @@ fn list(value: &Value, number: usize) -> Result<Option<LabelledList>, String> {
     Ok(Some(LabelledList { id, question, passages, labels, relevant: None, answers }))
 }
 
-/// A candidate answer: its system, its text, and whether people found it equivalent.
+/// A candidate answer: its system, its text, and true if people found it equivalent.
 type Judged = (String, String, bool);
 
 /// Names of a candidate's text.
@@ -90,12 +90,12 @@ fn judged(fields: &Fields<'_>) -> Result<Judged, String> {
     let verdict = fields.get(&["equivalent", "label"]);
     let (name, value) = verdict.ok_or_else(|| fields.missing("equivalent"))?;
     let equivalent = flag(value).ok_or_else(|| fields.fault(name, "must be true or false, or 1 or 0"))?;
-    // The id of a line that is one candidate names the question.
+    // In a line with one candidate, `id` is the id of the question.
     let system = fields.text(if fields.path.is_empty() { &["system"] } else { &["system", "id"] })?;
     Ok((system.unwrap_or_default(), text, equivalent))
 }
 
-/// The columns of EVOUNA; `None` where there are none.
+/// The columns of EVOUNA; `None` if the line has none.
 fn columns(fields: &Fields<'_>) -> Result<Option<Vec<Judged>>, String> {
     let (mut found, mut given) = (false, Vec::new());
     for (name, value) in fields.object {

@@ -1,4 +1,4 @@
-//! Worked examples for the opening of prompts, as JSON lines.
+//! Worked examples for the prompt prefix, as JSON lines.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use super::fields::Fields;
 use super::{FileError, Warnings, lines};
 use engine::opening::Example;
 
-/// Reads examples, one JSON object a line, at least one.
+/// Reads examples, one JSON object per line, at least one.
 ///
 /// # Errors
-/// One a bad line.
+/// One per bad line.
 pub fn examples(path: &Path, warnings: &mut Warnings) -> Result<Vec<Example>, FileError> {
     lines::read(path, "examples", warnings, |value, _, _| {
         let fields = Fields::of(value, "")?;

@@ -8,7 +8,7 @@ use rag_metrics::quoted;
 /// Most bytes of a caller's data in an error.
 const MOST_SHOWN: usize = 200;
 
-/// Whole numbers from here on are not exact in double precision.
+/// The first whole number that is not exact in double precision.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// The beginning of a text, at most [`MOST_SHOWN`] bytes.
@@ -20,7 +20,7 @@ fn shortened(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-/// A fault of JSON that serde found. Its message may quote a value as a whole.
+/// The message of a JSON error of serde. It may quote a whole value, so it is shortened.
 pub(crate) fn json_fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
@@ -31,7 +31,7 @@ pub(crate) fn json_fault(error: &serde_json::Error) -> String {
     }
 }
 
-/// Names in quotes, as many as an error may hold.
+/// Names in quotes, as many as fit an error.
 fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let (mut text, mut left) = (String::new(), 0);
     for name in names {
@@ -70,7 +70,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The first of these fields whose value is neither null nor empty, else the first that is not null, with its name.
+    /// The first of these fields whose value is neither null nor empty, otherwise the first that is not null, with its
+    /// name.
     pub fn get(&self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
         let there = || names.iter().filter_map(|name| Some((*name, self.object.get(*name).filter(|v| !v.is_null())?)));
         there().find(|(_, value)| !is_empty(value)).or_else(|| there().next())
@@ -86,7 +87,7 @@ impl<'a> Fields<'a> {
         format!("{}{dot}{name}: {problem}", self.path)
     }
 
-    /// The fault of a missing field, which names those that are there: one of them may be misspelt.
+    /// The error for a missing field. It lists the existing fields, of which one may be misspelt.
     pub fn missing(&self, name: &str) -> String {
         let what = if self.path.is_empty() { "the line" } else { "it" };
         self.fault(name, &format!("is missing; {what} has {}", self.names()))
@@ -97,7 +98,7 @@ impl<'a> Fields<'a> {
         listed(self.object.keys())
     }
 
-    /// If the object has none of these fields, null included.
+    /// True if the object has none of these fields, not even as null.
     pub fn lacks(&self, names: &[&'static str]) -> bool {
         !names.iter().any(|name| self.object.contains_key(*name))
     }
@@ -125,8 +126,9 @@ impl<'a> Fields<'a> {
         texts(value).ok_or_else(|| self.fault(name, TEXTS))
     }
 
-    /// Reference answers. `answer`, and after it `output`, are read only of a line that has no field with a name before them: beside
-    /// one they are a system's answer. Under other names than ours other programs keep other things as well.
+    /// Reference answers. `answer`, then `output`, are used only if the line has no field with another name for
+    /// references: otherwise they hold a system's answer. Other programs store other things under such names, so unknown
+    /// shapes are ignored for names that are not ours.
     pub fn answers(&self) -> Result<Vec<String>, String> {
         let groups = [names::ANSWERS, &["answer"], &["output"]];
         let group = groups.into_iter().find(|names| !self.lacks(names)).unwrap_or_default();
@@ -143,7 +145,7 @@ impl<'a> Fields<'a> {
         Ok(Vec::new())
     }
 
-    /// A text of a passage or document: a number, true or false as it is written, and a message's parts; `None` if it is absent.
+    /// The text of a passage or document: numbers and booleans as written, parts of a message joined; `None` if absent.
     pub fn passage_text(&self, names: &[&'static str]) -> Result<Option<String>, String> {
         let Some((name, value)) = self.get(names) else { return Ok(None) };
         let text = scalar(value).or_else(|| if names::PARTS.contains(&name) { parts(value) } else { None });
@@ -157,7 +159,7 @@ impl<'a> Fields<'a> {
             Some((_, Value::String(id))) => Ok(Some(id.clone())),
             Some((name, Value::Number(id))) => match id.as_f64().filter(|_| id.is_f64()) {
                 None => Ok(Some(id.to_string())),
-                // Programs that know one type of numbers write 7 as 7.0.
+                // Programs with a single number type write 7 as 7.0.
                 Some(id) if id.abs() < EXACT => Ok(Some(id.to_string())),
                 Some(_) => Err(self.fault(name, "has too many digits for a number: write it as a text")),
             },
@@ -171,7 +173,7 @@ impl<'a> Fields<'a> {
         numeric(value).map(Some).ok_or_else(|| self.fault(name, "must be a number"))
     }
 
-    /// The elements of the list of passages.
+    /// The list of passages.
     pub fn passages(&self) -> Result<&'a [Value], String> {
         match self.get(names::PASSAGES) {
             None => Err(self.missing("passages")),
@@ -182,7 +184,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The problem of a line that is a list.
+/// The error for a line that is a list.
 pub(super) const LIST: &str = "is a list: write one object a line";
 
 const TEXTS: &str = "must be a text or a list of texts";
@@ -199,7 +201,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
     Some(texts.into_iter().filter(|text| !text.trim().is_empty()).collect())
 }
 
-/// A text; a number, true or false as it is written.
+/// A text, or a number or boolean as written.
 pub(super) fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -208,7 +210,7 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The texts of a message's parts. Other parts are not read.
+/// The texts of a message's parts. Other parts are ignored.
 fn parts(value: &Value) -> Option<String> {
     let text = |part: &Value| match part {
         Value::Object(part) => Some(part.get("text").and_then(scalar).unwrap_or_default()),
@@ -235,7 +237,7 @@ pub(super) fn numeric(value: &Value) -> Option<f64> {
     }
 }
 
-/// True or false, also as 1 and 0, and as a text in any letter case.
+/// A boolean, also as 1 and 0, and as a text in any letter case.
 pub(super) fn flag(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(is) => Some(*is),
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!((of(&["e", "d"]), of(&["e"]), of(&["a"])), (Some("d"), Some("e"), None));
     }
 
-    /// A system's answer became the reference, and other programs' answers of other shapes refused the whole file.
+    /// Answers of other programs' shapes must not refuse the file, and a system's answer must not become the reference.
     #[test]
     fn answers_of_other_programs_are_references_or_not_read() {
         let of = |value: Value| Fields::of(&value, "").unwrap().answers();

@@ -1,11 +1,11 @@
-//! Repairs JSON that common programs write wrongly: half a surrogate pair.
+//! Repairs a common fault of JSON writers: half a surrogate pair.
 
 use std::borrow::Cow;
 
-/// Replaces every escaped half of a surrogate pair (`\ud83d` without its other half) by `\ufffd`, the replacement character.
-/// JavaScript writes them when a text is cut inside an emoji. Positions in the text stay as they are.
+/// Replaces every escaped half of a surrogate pair (`\ud83d` without its other half) by `\ufffd`, the replacement
+/// character. JavaScript writes such halves when it cuts a text inside an emoji. Positions in the text do not change.
 ///
-/// The text need not be valid JSON: only escapes are looked at.
+/// The text need not be valid JSON: only escapes are examined.
 #[must_use]
 pub fn without_half_surrogates(json: &str) -> Cow<'_, str> {
     let mut repaired: Option<String> = None;
@@ -23,7 +23,7 @@ pub fn without_half_surrogates(json: &str) -> Cow<'_, str> {
                 repaired.get_or_insert_with(|| json.to_owned()).replace_range(at..at + 6, "\\ufffd");
                 6
             }
-            // Any other escape: the character behind the backslash may itself be a backslash.
+            // Any other escape: the character after the backslash may itself be a backslash.
             _ => 2,
         };
         at = at.min(bytes.len());
@@ -59,7 +59,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any sequence of UTF-16 units, all escaped, is read as a lossy decoder reads it.
+        /// Any sequence of escaped UTF-16 units gives the same as a lossy decoder.
         #[test]
         fn as_a_lossy_decoder(units in prop::collection::vec(prop_oneof![0xd800_u16..0xe000, any::<u16>()], 0..20)) {
             let escaped = units.iter().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>().concat();

@@ -1,4 +1,4 @@
-//! Labelled lists: questions as JSON lines, each with the passages that a retriever returned and a label for every passage.
+//! Labelled lists: questions as JSON lines, each with its retrieved passages and a label per passage.
 //!
 //! A line is read field by field, so that an error names the field. Every bad line of a file has one error.
 
@@ -19,24 +19,24 @@ const MOST_RELEVANT: usize = 1_000_000;
 /// A question with its list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LabelledList {
-    /// Unique in the file; the line's number where the line has none.
+    /// Unique in the file; defaults to the line's number.
     pub id: String,
     /// Not blank.
     pub question: String,
-    /// In the retriever's order; at least one.
+    /// In first-stage order; at least one.
     pub passages: Vec<Passage>,
-    /// One a passage, from 0 on.
+    /// One per passage, at least 0.
     pub labels: Vec<f64>,
-    /// Relevant passages in the whole collection, where the line says so.
+    /// Number of relevant passages in the whole collection, if the line states it.
     pub relevant: Option<usize>,
-    /// Reference answers; empty where the line has none.
+    /// Reference answers; may be empty.
     pub answers: Vec<String>,
 }
 
 /// Reads labelled lists, at least one. A passage is relevant if its label is at least `threshold`.
 ///
 /// # Errors
-/// One a bad line: file, line, field and problem.
+/// One per bad line: file, line, field and problem.
 pub fn lists(
     path: &Path,
     threshold: f64,
@@ -46,8 +46,8 @@ pub fn lists(
     read(path, warnings, |value, number, remarks| list(value, number, (threshold, empty), remarks).map(Some))
 }
 
-/// Reads lists whose ids are unique. `parse` gets the value of a line and its number, and returns no list if the line is to be left
-/// out.
+/// Reads lists whose ids are unique. `parse` gets the value of a line and its number, and returns no list if the line is
+/// to be left out.
 pub(super) fn read(
     path: &Path,
     warnings: &mut Warnings,
@@ -74,7 +74,7 @@ fn list(
 ) -> Result<LabelledList, String> {
     let fields = Fields::of(value, "")?;
     let question = fields.text(names::QUESTION)?.ok_or_else(|| fields.missing("question"))?;
-    // Not every command reads answers.
+    // A fault of the answers is only a warning, because not every command uses them.
     let answers = fields.answers().unwrap_or_else(|problem| {
         remarks.push(format!("{problem}; none is read"));
         Vec::new()
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(read(file.join("\n").as_bytes()), Err(expected.join("\n")));
     }
 
-    /// Measures hold a label for each: a number that stood for "unknown" ended the command after all rankings.
+    /// Measures allocate a label for each relevant passage, so a placeholder for "unknown" must not be accepted.
     #[test]
     fn relevant_passages_have_a_bound() {
         let of = |relevant: u64| {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(read(thrice.as_bytes()).unwrap_err(), format!("2: {problem}\n3: {problem}"));
     }
 
-    /// The file was refused, also for commands that read no answers.
+    /// A warning, because not every command reads answers.
     #[test]
     fn answers_at_fault_and_equal_ids_are_warnings() {
         let line = r#"{"question": "Who?", "answers": [["a"]], "passages": [
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!((read[0].passages.len(), read[0].answers.len()), (2, 0));
         let name = format!("{}:1: ", file.path().display());
         let warnings: Vec<String> = warnings.lines().map(|line| line.replace(&name, "")).collect();
-        let id = "passages[1].id: \"1\" is that of passages[0] as well; both count";
+        let id = "passages[1].id: \"1\" is also the id of passages[0]; both count";
         assert_eq!(warnings, ["answers: must be a text or a list of texts; none is read", id]);
     }
 }

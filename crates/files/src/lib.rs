@@ -1,7 +1,7 @@
-//! Files that the user hands over: passages ([`passages()`]) and questions ([`questions()`]) as JSON lines, examples ([`examples`]),
-//! labelled lists ([`labelled`]), judged answers ([`equivalence`]), answers with citations ([`cited`]), queries and documents
-//! ([`corpus`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors and warnings name the file and the line.
-//! docs/files.md describes the formats.
+//! Readers of the user's files: passages ([`passages()`]) and questions ([`questions()`]) as JSON lines, examples
+//! ([`examples`]), labelled lists ([`labelled`]), judged answers ([`equivalence`]), answers with citations ([`cited`]),
+//! queries and documents ([`corpus`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors and warnings
+//! name the file and the line. docs/files.md describes the formats.
 #![warn(missing_docs)]
 
 pub mod cited;
@@ -30,7 +30,7 @@ pub use self::questions::without_passages;
 pub use self::questions::{Question, questions};
 pub use self::warnings::Warnings;
 
-/// A file that cannot be read, or whose content is not what it should be. The text names the file.
+/// A file that cannot be read or has invalid content. The text names the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);
@@ -38,17 +38,18 @@ pub struct FileError(pub String);
 /// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The byte-order mark that some programs write before UTF-8. It is no white space: left there, it would be a part of the first id.
+/// The byte-order mark that some programs write before UTF-8. It is not white space, so it would become part of the first
+/// id.
 const MARK: &str = "\u{feff}";
 
-/// Most bytes that a gzipped file unpacks to where it is read whole. A thousandth of them may unpack to it, and what is read of
-/// them takes some times their memory.
+/// Most bytes that a gzipped file may unpack to if it is read whole. A file of a thousandth of this size may unpack to
+/// it, and its parsed content takes several times as much memory.
 const MOST_UNPACKED: u64 = 512 << 20;
 
 /// Most bytes of a line of a file that is read line by line.
 const MOST_LINE: u64 = 256 << 20;
 
-/// Reads a whole file, or standard input for `-`, and unpacks it where it is gzipped.
+/// Reads a whole file, or standard input for `-`, and unpacks it if it is gzipped.
 pub fn read(path: &Path) -> Result<String, FileError> {
     let mut bytes = Vec::new();
     let outcome = if path == Path::new("-") {
@@ -91,8 +92,9 @@ pub fn stem(path: &Path) -> String {
     file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
 
-/// Reads a file, or standard input for `-`, line by line, because it may be larger than memory, and unpacks it if it is gzipped. The lines that are not
-/// blank are numbered from 1; there is none after an error. A line that is not UTF-8 is `None`.
+/// Reads a file, or standard input for `-`, line by line, because it may be larger than memory, and unpacks it if it is
+/// gzipped. Yields the lines that are not blank, with numbers from 1, and ends after an error. A line that is not UTF-8
+/// is `None`.
 pub(crate) fn read_lines(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<(usize, Option<String>), FileError>>, FileError> {
@@ -130,7 +132,7 @@ pub(crate) fn read_lines(
     }))
 }
 
-/// A line with its end; empty at the end of the file.
+/// A line with its line end; empty at the end of the file.
 fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let length = file.take(most + 1).read_until(b'\n', &mut line)?;
@@ -140,7 +142,7 @@ fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
     Err(std::io::Error::other(format!("the line has more than {most} bytes, the most that is read")))
 }
 
-/// Least label of a relevant passage, unless a command says otherwise.
+/// Least label of a relevant passage, by default.
 pub const RELEVANT: f64 = 0.5;
 
 #[cfg(test)]
@@ -155,7 +157,7 @@ mod tests {
         packed.finish().unwrap()
     }
 
-    /// A list made for comparisons has labels in place of marks, and the grades of its labels are kept.
+    /// A list for comparisons may have graded labels instead of marks; the grades are kept.
     #[test]
     fn a_passage_is_marked_or_labelled() {
         let folder = tempfile::tempdir().unwrap();
@@ -170,8 +172,7 @@ mod tests {
         );
     }
 
-    /// pandas writes null for what is absent, and BEIR's passages have `_id`: one reader took them, the other refused the one and
-    /// ignored the other.
+    /// pandas writes null for missing values, and BEIR's passages have `_id`. Both readers must accept both.
     #[test]
     fn questions_and_labelled_lists_are_read_alike() {
         let folder = tempfile::tempdir().unwrap();
@@ -201,7 +202,7 @@ mod tests {
             .collect()
     }
 
-    /// A few megabytes unpacked to as many gigabytes, in memory.
+    /// A few megabytes may unpack to as many gigabytes.
     #[test]
     fn a_file_unpacks_to_so_many_bytes() {
         let most = unpacked(&gzipped(&[b'x'; 1_000]), 1_000).unwrap();
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(next_line(&mut &b""[..], 4).unwrap(), b"");
     }
 
-    /// It became a part of the first id: a query of its own, without judgements.
+    /// Otherwise it would be part of the first id, and the query would have no judgements.
     #[test]
     fn a_byte_order_mark_is_no_text() {
         let folder = tempfile::tempdir().unwrap();

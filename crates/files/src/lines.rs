@@ -1,4 +1,4 @@
-//! Files of JSON lines, and files that are one JSON value.
+//! Files of JSON lines, and files with a single JSON value.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,13 +11,13 @@ use super::fields::json_fault;
 use super::{FileError, MARK, Warnings, name};
 use crate::json::without_half_surrogates;
 
-/// Bad lines that one error lists.
+/// Most bad lines in one error.
 const LISTED: usize = 20;
 
-/// Remarks about one line.
+/// Warnings about one line.
 pub(crate) type Remarks = Vec<String>;
 
-/// The remark of a reader on half a surrogate pair.
+/// The warning about half a surrogate pair.
 const HALF: &str = "holds half of a surrogate pair, which is read as U+FFFD";
 
 /// Lines that are not empty, numbered from 1.
@@ -25,12 +25,12 @@ pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
 }
 
-/// If a line of a JSON file is a comment. No JSON value begins with `#`.
+/// True if a line of a JSON file is a comment. No JSON value begins with `#`.
 pub(crate) fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// The value of a line. A byte-order mark before it is dropped; files that were joined have one inside.
+/// The value of a line. A byte-order mark before it is dropped; concatenated files have one inside.
 pub(crate) fn value(line: &str, remarks: &mut Remarks) -> Result<Value, String> {
     let line = line.trim_start_matches(MARK);
     serde_json::from_str(line).or_else(|error| {
@@ -41,10 +41,10 @@ pub(crate) fn value(line: &str, remarks: &mut Remarks) -> Result<Value, String> 
     })
 }
 
-/// A file that is one JSON value. A copy with repairs is leaked, because the process reads a few files and ends.
+/// Parses a file that is one JSON value. A repaired copy is leaked, because the process reads a few files and ends.
 ///
 /// # Errors
-/// The fault of its JSON.
+/// The file is not valid JSON, or its content has another shape.
 pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<T, String> {
     let error = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
@@ -59,16 +59,16 @@ pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str, path: &Path, warning
     Ok(value)
 }
 
-/// The same with the name of the file in the error.
+/// Parses a file that is one JSON value, without borrowing from it.
 pub fn whole<T: DeserializeOwned>(text: &str, path: &Path, warnings: &mut Warnings) -> Result<T, FileError> {
     parsed(text, path, warnings).map_err(|fault| FileError(format!("{}: {fault}", name(path))))
 }
 
-/// Reads a file of JSON lines, at least one; `things` names what it holds. `parse` gets the value of a line and its number, and
-/// returns nothing if the line is to be left out. Lines that begin with `#` are comments.
+/// Reads a file of JSON lines, at least one; `things` names its content in errors. `parse` gets the value of a line and
+/// its number, and returns nothing if the line is to be left out. Lines that begin with `#` are comments.
 ///
 /// # Errors
-/// One a bad line, the first [`LISTED`] of them.
+/// One per bad line, for the first [`LISTED`] of them.
 pub(crate) fn read<T>(
     path: &Path,
     things: &str,

@@ -1,5 +1,5 @@
-//! Passages, in lists and in files of their own. One policy for all of them, which is also that of HTTP: a passage that is only a
-//! title has the title for its text, and a passage without text costs itself, not its list.
+//! Passages, in lists and in separate files. The rules are the same as over HTTP: a title without text becomes the text,
+//! and a passage without text affects only itself, not its list.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,24 +12,24 @@ use super::{FileError, MARK, Warnings, names};
 use engine::rerank::Passage;
 use rag_metrics::quoted;
 
-/// The fate of a passage without text.
+/// Treatment of a passage without text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Empty {
     /// It stays in its list: the ranking puts it last, with the score 0.
     Ranked,
-    /// It stays in its list, whose passages are numbered: it supports nothing.
+    /// It stays in its list, to keep the numbering: it supports nothing.
     Numbered,
-    /// It is left out: nothing can be measured of it.
+    /// It is left out, because it cannot be measured.
     LeftOut,
 }
 
-/// A passage with what else its line says of it.
+/// A passage with the other fields of its line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Given {
-    /// Its place in the list.
+    /// Its position in the list.
     pub index: usize,
     pub passage: Passage,
-    /// Its label, or 1 and 0 for a mark; `None` without either. Its fault is one only for those who read labels.
+    /// Its label, or 1 and 0 for a mark; `None` without either. A fault matters only to commands that use labels.
     pub label: Result<Option<f64>, String>,
 }
 
@@ -39,7 +39,7 @@ impl Given {
     }
 }
 
-/// Title and text without the byte-order marks before them. A title alone is the text.
+/// Title and text without their leading byte-order marks. A title without text becomes the text.
 pub(super) fn settled(title: &str, text: &str) -> (String, String) {
     let (title, text) = (title.trim_start_matches(MARK), text.trim_start_matches(MARK));
     let alone = text.trim().is_empty() && !title.trim().is_empty();
@@ -47,7 +47,7 @@ pub(super) fn settled(title: &str, text: &str) -> (String, String) {
     (title.to_owned(), text.to_owned())
 }
 
-/// The passage at this position of a list, or of a file if `path` is empty. Its id is its position if it has none.
+/// The passage at this position of a list, or of a file if `path` is empty. Its id defaults to its position.
 fn given(value: &Value, path: &str, position: usize) -> Result<Given, String> {
     let plain = |text: &str| {
         let (title, text) = settled("", text);
@@ -68,7 +68,7 @@ fn given(value: &Value, path: &str, position: usize) -> Result<Given, String> {
     Ok(Given { index: position, passage, label: label(&fields) })
 }
 
-/// The problem of a passage without label; none of one that is null, because nothing is known of it.
+/// The error for a passage without label. None for a null passage, which has no fields.
 pub(super) fn unlabelled(fields: &Fields<'_>, index: usize) -> Option<String> {
     let path = format!("passages[{index}]");
     match fields.passages().ok()?.get(index)? {
@@ -93,7 +93,8 @@ fn label(fields: &Fields<'_>) -> Result<Option<f64>, String> {
     }
 }
 
-/// The passages of a line. Those without text are reported, and stay or not; if none has a text, the line is bad.
+/// The passages of a line. Passages without text are reported and treated as `empty` says; if none has a text, the line
+/// is bad.
 pub(super) fn of_line(fields: &Fields<'_>, empty: Empty, remarks: &mut Remarks) -> Result<Vec<Given>, String> {
     let values = fields.passages()?;
     let mut all = Vec::with_capacity(values.len());
@@ -101,10 +102,10 @@ pub(super) fn of_line(fields: &Fields<'_>, empty: Empty, remarks: &mut Remarks) 
     for (index, value) in values.iter().enumerate() {
         let one = given(value, &format!("passages[{index}]"), index)?;
         let first = *ids.entry(one.passage.id.clone()).or_insert(index);
-        // A ranking warns itself, and numbers are no ids.
+        // A ranking warns of equal ids itself, and numbered passages do not use them.
         if first < index && empty == Empty::LeftOut {
             let id = quoted(&one.passage.id);
-            remarks.push(format!("passages[{index}].id: {id} is that of passages[{first}] as well; both count"));
+            remarks.push(format!("passages[{index}].id: {id} is also the id of passages[{first}]; both count"));
         }
         if one.is_empty() {
             remarks.push(format!("passages[{index}] {}", no_text(value, empty)));
@@ -122,7 +123,7 @@ pub(super) fn of_line(fields: &Fields<'_>, empty: Empty, remarks: &mut Remarks) 
     Ok(all)
 }
 
-/// The fields of an object that has none for the text: one of them may hold it.
+/// The fields of an object without a text field: one of them may be a misspelt one.
 fn unnamed(value: &Value) -> Option<String> {
     Fields::of(value, "").ok().filter(|fields| fields.lacks(names::TEXT)).map(|fields| fields.names())
 }
@@ -138,18 +139,19 @@ fn no_text(value: &Value, empty: Empty) -> String {
     format!("has no text: {end}{named}")
 }
 
-/// Reads passages, one JSON value a line, at least one of them with a text.
+/// Reads passages, one JSON value per line, at least one of them with a text.
 ///
 /// # Errors
-/// One a bad line.
+/// One per bad line.
 pub fn passages(path: &Path, warnings: &mut Warnings) -> Result<Vec<Passage>, FileError> {
     Ok(numbered_passages(path, Empty::Ranked, warnings)?.into_iter().map(|(_, passage)| passage).collect())
 }
 
-/// The same with the number of each line, from 1. Those without text are reported as `empty` says, and are among them.
+/// Reads passages with the number of each line, from 1. Passages without text are reported as `empty` says, and are
+/// included.
 ///
 /// # Errors
-/// One a bad line.
+/// One per bad line.
 pub fn numbered_passages(
     path: &Path,
     empty: Empty,
@@ -210,7 +212,7 @@ mod tests {
         assert_eq!(read(file, Empty::LeftOut).1, told("it is left out"));
     }
 
-    /// HTTP and files had rules of their own. A label of another kind refused files of commands that read none.
+    /// A label of another type must not refuse files of commands that ignore labels.
     #[test]
     fn a_passage_is_read_as_over_http() {
         let file = "1871\ntrue\n{\"text\": 1.5, \"title\": 7}\n{\"content\": [\"a\", {\"type\": \"text\", \"text\": \"b\"}, \
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    /// A misspelt field was no text of any passage.
+    /// A misspelt field leaves all passages without text.
     #[test]
     fn a_file_without_any_text_is_refused() {
         let (refused, _) = read("{\"id\": 1, \"txt\": \"x\"}\n{\"txt\": \"y\"}\n", Empty::Ranked);

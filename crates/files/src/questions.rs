@@ -1,4 +1,4 @@
-//! Questions with their passages, one JSON object a line.
+//! Questions with their passages, one JSON object per line.
 
 use std::path::Path;
 
@@ -18,29 +18,29 @@ pub struct Question {
     pub id: Option<String>,
     /// As given; it may be empty.
     pub question: String,
-    /// Reference answers; none if the line has none.
+    /// Reference answers; may be empty.
     pub answers: Vec<String>,
-    /// The problem of the answers, for those who read them.
+    /// The problem of the answers, for commands that use them.
     pub answers_fault: Option<String>,
-    /// In the order of the line; none if the question has a fault.
+    /// In the order of the line; empty if the question has a fault.
     pub passages: Vec<Passage>,
-    /// For each passage its label or 1 if it is marked as relevant; 0 without either.
+    /// Label per passage, or 1 if it is marked as relevant; 0 without either.
     pub labels: Vec<f64>,
-    /// The labels that its passages have, and the marks as 0 and 1.
+    /// The existing labels, and the marks as 0 and 1.
     pub given: Vec<f64>,
-    /// The problem of the first label that has one, for those who read labels.
+    /// The first problem of a label, for commands that use labels.
     pub labels_fault: Option<String>,
-    /// For each passage its place in the line.
+    /// Position in the line, per passage.
     pub places: Vec<usize>,
-    /// The reason that nothing can be done for it: its line has no passages, or they cannot be read.
+    /// The reason why the question cannot be used: its line has no passages, or they cannot be read.
     pub fault: Option<String>,
 }
 
-/// Reads questions, at least one: as [`super::labelled::lists`], but labels and answers may be absent. A question without passages
-/// that can be read has a fault, and the others of the file are read.
+/// Reads questions, at least one, like [`super::labelled::lists`], but labels and answers may be absent. A question
+/// without readable passages has a fault and does not affect other questions.
 ///
 /// # Errors
-/// One a bad line.
+/// One per bad line.
 pub fn questions(path: &Path, empty: Empty, warnings: &mut Warnings) -> Result<Vec<Question>, FileError> {
     lines::read(path, "questions", warnings, |value, number, remarks| question(value, number, empty, remarks).map(Some))
 }

@@ -12,7 +12,7 @@ use super::columns::{self, Format, Row, Rows, line_number};
 use super::{FileError, Warnings, lines, name};
 use rag_metrics::quoted;
 
-/// A run: lists by query, queries in the order of their first lines.
+/// A run: lists by query, with queries in the order of their first lines.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The run's tag; the file's name if the format has none.
@@ -48,7 +48,7 @@ const JUDGEMENTS: Format = Format {
 /// A line of a run.
 ///
 /// # Errors
-/// An id or tag that a run cannot hold: it would be read back as something else. JSON holds every id.
+/// The run format cannot hold the id or tag: it would be read back differently. JSON holds every id.
 pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -> Result<String, String> {
     check_query(query)?;
     check_column(document)?;
@@ -56,7 +56,7 @@ pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -
     Ok(format!("{query} Q0 {document} {rank} {score} {tag}\n"))
 }
 
-/// Refuses an id or tag that a run cannot hold.
+/// Refuses an id or tag that the run format cannot hold.
 ///
 /// # Errors
 /// The reason.
@@ -67,7 +67,8 @@ pub fn check_column(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses an id that cannot be the first column of a run, where a comment, a JSON object or a byte-order mark begins as well.
+/// Refuses an id that cannot be the first column of a run, because a comment, a JSON object or a byte-order mark begins
+/// the same way.
 ///
 /// # Errors
 /// The reason.
@@ -79,8 +80,8 @@ pub fn check_query(id: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A name in a JSON object: a slice of the text, or a copy where it has escapes. Copies are leaked, because the process reads
-/// a few files and ends.
+/// A name in a JSON object: a slice of the text, or a copy if it has escapes. Copies are leaked, because the process
+/// reads a few files and ends.
 struct Name<'a>(&'a str);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
@@ -130,7 +131,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
     }
 }
 
-/// If a file is a JSON object.
+/// True if a file is a JSON object.
 fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{')
 }
@@ -161,7 +162,7 @@ fn read<'a>(text: &'a str, path: &Path, format: &Format, warnings: &mut Warnings
     Ok(read)
 }
 
-/// The error of two entries for one document of a query that differ.
+/// The error for two different entries for one document of a query.
 fn conflict(text: &str, path: &Path, what: &str, query: &str, [first, second]: [(&str, f64); 2]) -> FileError {
     let (document, query) = (quoted(second.0), quoted(query));
     let problem = format!("document {document} has two {what}s for query {query}: {}", first.1);
@@ -173,8 +174,8 @@ fn conflict(text: &str, path: &Path, what: &str, query: &str, [first, second]: [
     })
 }
 
-/// A warning about a run whose queries are judged and whose documents are not: their ids may be those of another collection. It may
-/// also have found nothing that is judged.
+/// A warning about a run whose queries are judged but whose documents are not: the ids may belong to another collection.
+/// The run may also have found no judged document.
 #[must_use]
 pub fn unmatched(judged: &Judgements<'_>, run: &Run<'_>) -> Option<String> {
     let mut other = None;
@@ -197,10 +198,10 @@ fn same(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.0
 }
 
-/// Reads a run from its text. A document that is there twice for a query with one score counts once.
+/// Reads a run from its text. A document that is repeated for a query with the same score counts once.
 ///
 /// # Errors
-/// A line at fault; two scores of a document for a query.
+/// A line is faulty, or a document has two scores for a query.
 pub fn run<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Run<'a>, FileError> {
     let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
     let mut positions: HashMap<&str, usize> = HashMap::new();
@@ -236,10 +237,10 @@ pub fn run<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Ru
     Ok(Run { tag: tag.map_or_else(|| super::stem(path), str::to_owned), queries })
 }
 
-/// Reads judgements from their text. A judgement that is there twice counts once.
+/// Reads judgements from their text. A repeated judgement counts once.
 ///
 /// # Errors
-/// A line at fault; two labels of a document for a query.
+/// A line is faulty, or a document has two labels for a query.
 pub fn judgements<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Judgements<'a>, FileError> {
     let Rows { rows, .. } = read(text, path, &JUDGEMENTS, warnings)?;
     let mut judged: Judgements<'_> = HashMap::new();
@@ -293,7 +294,7 @@ mod tests {
             run(r#" {"q1": {"b": 0.5, "a": 1}}"#, path()).unwrap().queries,
             [("q1", vec![("a", 1.0), ("b", 0.5)])]
         );
-        // A word of it was taken for the run's name.
+        // The tag must not be a word of the JSON text.
         assert_eq!(run(r#" {"q1": {"a": 1, "b": 2, "c": 3}}"#, path()).unwrap().tag, "f");
     }
 
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!(of_judgements(r#"{"q": {"a": 1, "a": 2}}"#), format!("f.txt: {two} and 2"));
     }
 
-    /// A document id with a space made four words of three columns, and the document was another one.
+    /// A document id with a space makes four words of three columns.
     #[test]
     fn header_and_separators_decide_for_the_whole_file() {
         let labels = |text: &'static str| -> Vec<(&str, &str, f64)> {
@@ -363,7 +364,7 @@ mod tests {
             assert_eq!(labels(text), spaced, "{text}");
         }
         assert_eq!(labels("query 1\ta b c\t1\n"), [("query 1", "a b c", 1.0)]);
-        // TREC's columns, with a tab somewhere.
+        // TREC's columns with one tab.
         assert_eq!(labels("q1 0\ta 1\nq1  0 b\t0\n"), [("q1", "a", 1.0), ("q1", "b", 0.0)]);
         assert_eq!(labels("#1 0 a 1\n# two words 3\n# 1 0 4\n#x\n"), [("#1", "a", 1.0)]);
         let mixed = |text| judgements(text, path()).unwrap_err().to_string();
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(mixed("q1\tannual report.pdf\t1\nq1 0 b 0\n"), format!("f.txt:2: {told} 1 has"));
         assert_eq!(mixed("q1 0 b 0\nq1\tannual report.pdf\t1\n"), format!("f.txt:1: {told} 2 has"));
         let short = run("q\tQ0\ta b\t1\t0.5\n", path()).unwrap_err().to_string();
-        assert!(short.starts_with("f.txt:1: is separated by tabs, and has 5 columns; it must have six"), "{short}");
+        assert!(short.starts_with("f.txt:1: is separated by tabs and has 5 columns; it must have six"), "{short}");
         let spaced = run("q 1\tQ0\ta b\t1\t0.5\tmy run\n", path()).unwrap();
         assert_eq!((spaced.tag.as_str(), &spaced.queries), ("my run", &vec![("q 1", vec![("a b", 0.5)])]));
         let commented = run("# made by us\n\nq Q0 a 1 0.5 t\n# the last line of the run\n", path()).unwrap();
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(warnings, ["f.txt: holds half of a surrogate pair, which is read as U+FFFD"]);
     }
 
-    /// PyTerrier and pandas write columns in an order of their own: the label was a document, and every measure 0.
+    /// PyTerrier and pandas write columns in another order, which must not make the label a document.
     #[test]
     fn a_header_names_the_columns() {
         let judged = judgements("q1 0 d7 1\nq1 0 d8 0\n", path()).unwrap();
@@ -416,10 +417,10 @@ mod tests {
         let unnamed = judgements("# ours\nqid\tthing\tlabel\nq1\td7\t1\n", path()).unwrap_err().to_string();
         assert_eq!(unnamed, format!("{problem} label"));
         let few = judgements("qid docno label\nq1 0 d7 1\n", path()).unwrap_err().to_string();
-        assert_eq!(few, "f.txt:2: must have 3 columns, as the header has");
+        assert_eq!(few, "f.txt:2: must have 3 columns, like the header");
     }
 
-    /// A comment with tabs decided, although there were rows.
+    /// A comment with tabs must not decide if there are rows.
     #[test]
     fn a_comment_decides_nothing_beside_rows() {
         let judged = judgements("# tuned on:\tdev\tk1=0.9 b=0.4\nq1\t0\td1\t1\n", path()).unwrap();
@@ -437,7 +438,7 @@ mod tests {
     }
 
     proptest! {
-        /// The writer refuses what the reader would take for something else.
+        /// The writer refuses ids that the reader would misread.
         #[test]
         fn a_run_is_read_as_it_was_written(queries in odd::ids(), documents in odd::ids(), tag in odd::text()) {
             let (mut file, mut expected) = (String::new(), Vec::new());
@@ -479,7 +480,7 @@ mod tests {
             }
             let judged = judgements(&text, path()).unwrap();
             prop_assert_eq!(judged.len(), queries.len());
-            // Tabs and line ends are the format's, and ids have no outer spaces in it.
+            // Tabs and line ends separate, and ids have no outer spaces.
             let fits = |id: &&String| !id.is_empty() && id.trim_ascii() == *id && !id.contains(['\t', '\n']);
             let (queries, documents): (Vec<_>, Vec<_>) = (queries.iter().filter(fits).collect(), documents.iter().filter(fits).collect());
             let rows = queries.iter().flat_map(|query| documents.iter().map(move |one| format!("{query}\t{one}\t1\n")));

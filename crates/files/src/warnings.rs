@@ -1,10 +1,10 @@
-//! Repairs and omissions of readers. Commands print them.
+//! Repairs and omissions of readers, which commands print.
 
 use std::path::Path;
 
 use super::name;
 
-/// Warnings of a command that are listed.
+/// Most warnings that a command lists.
 const LISTED: usize = 20;
 
 /// Warnings that name file and line.

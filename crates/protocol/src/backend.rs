@@ -1,5 +1,5 @@
-//! Where a command's requests are answered: by a server, or by an engine in this process. Both answer in the protocol's types,
-//! so that a command shows the same for either.
+//! The backend of a command: a server, or an engine in this process. Both answer with the protocol's types, so that a
+//! command shows the same output for either.
 
 mod identity;
 
@@ -29,15 +29,15 @@ pub enum Backend {
 /// A server that a command asks.
 pub struct Remote {
     server: connect::Server,
-    /// Most bytes of an answer.
+    /// Most bytes of a response.
     message_bytes: usize,
-    /// Whether it answered before: an address at which nobody ever was is a mistake, and not a server that starts again.
+    /// True after the first response. Before it, an unreachable address is a mistake rather than a restarting server.
     met: AtomicBool,
-    /// When it last answered.
+    /// Time of the last response.
     answered: Mutex<Option<Instant>>,
-    /// Requests that are in its hands.
+    /// Number of requests that the server is working on.
     asking: AtomicUsize,
-    /// Longest wait for a server that is busy or away for a moment.
+    /// Longest wait for a server that is busy or briefly unreachable.
     patience: Duration,
 }
 
@@ -50,13 +50,13 @@ pub enum BackendError {
     /// The engine in this process failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The backend answered, but not what was asked for.
+    /// The backend answered a different request than was sent.
     #[error("{0}")]
     Unsuitable(String),
 }
 
 impl BackendError {
-    /// Whether the backend is not set up for the request.
+    /// True if the backend is not set up for the request.
     pub fn is_precondition(&self) -> bool {
         match self {
             Self::Client(error) => error.is_precondition(),
@@ -66,7 +66,7 @@ impl BackendError {
     }
 }
 
-/// Why a question has no answer.
+/// The reason why a question has no answer.
 #[derive(Debug)]
 pub enum Refusal {
     /// The question is at fault. Other questions may be answered.
@@ -99,16 +99,17 @@ impl From<ClientError> for Refusal {
 /// [`Remote::patience`] of commands.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Questions that are all refused at the same moments look as if the server worked on the others. After so many times the patience
-/// without any answer that does not count.
+/// If all concurrent requests are refused at the same moments, each looks as if the server worked on the others. After
+/// this many times the patience without any response, that no longer counts.
 const SILENT: u32 = 10;
 
 impl Remote {
-    /// Asks again where the server says that the same request may be answered later, and where it is away after it answered: one
-    /// busy moment, or a server that starts again, must not end the work on a file. The answer comes with the time that it took itself.
+    /// Repeats a request if the server says that it may be answered later, or becomes unreachable after an earlier
+    /// response: a busy or restarting server must not end the work on a file. Also returns the time that the last attempt
+    /// took.
     ///
-    /// Of questions that are asked at once a server refuses those that would wait too long for the others. It is not busy for too
-    /// long while it works on some of them.
+    /// A server refuses those of many concurrent requests that would wait too long for the others. While it answers some
+    /// of them, it does not count as busy for too long.
     async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
         ask: impl Fn() -> F,
@@ -131,11 +132,11 @@ impl Remote {
                 ClientError::Unreachable { .. } if self.met.load(Ordering::Relaxed) => Some(client::UNTOLD),
                 _ => None,
             };
-            // From the first refusal on: a request itself may have taken longer.
+            // Measured from the first refusal, because a request itself may take longer.
             let now = Instant::now();
             let (first, since) = (*refused.get_or_insert(now), since.get_or_insert(now));
             let busy = matches!(&error, ClientError::Refused { code, .. } if *code == client::BUSY);
-            // The work of which it tells then holds what it was asked beside this one.
+            // The server's work then includes other requests of this process.
             let with_others = busy && before.max(self.asking.load(Ordering::Relaxed)) > 0;
             let progress = self.answered().map_or(first, |answered| answered.max(first));
             if with_others && now.saturating_duration_since(progress) < self.patience * SILENT {
@@ -172,7 +173,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Refuses an answer to another task. A server without the field `task` ignores it.
+/// Refuses a response for another task. A server without the field `task` ignores it.
 fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
     if asked.kind == TaskKind::default() || kind_to_wire(asked.kind) == answered {
         return Ok(());
@@ -182,13 +183,13 @@ fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
 }
 
 impl Backend {
-    /// A server. Answers of more bytes are refused.
+    /// A server. Larger responses than `message_bytes` are refused.
     pub fn server(server: connect::Server, message_bytes: usize) -> Self {
         let (met, answered, asking) = (AtomicBool::new(false), Mutex::new(None), AtomicUsize::new(0));
         Self::Server(Box::new(Remote { server, message_bytes, met, answered, asking, patience: PATIENCE }))
     }
 
-    /// Whether the generator can take prompts of this frame. Only an engine in this process can be asked.
+    /// Checks that the generator can take prompts of this format. Only possible for an engine in this process.
     pub fn try_frame(&self, frame: Frame) -> Result<(), BackendError> {
         match self {
             Self::Server(_) => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
@@ -196,8 +197,8 @@ impl Backend {
         }
     }
 
-    /// For a manifest: what of the engine in this process decides which requests it takes, how it cuts passages, and what a cell of
-    /// its cache is. `None` for a server, which does not tell.
+    /// For a manifest: settings of the engine in this process that affect which requests it accepts, how it truncates
+    /// passages, and the KV cache's number format. `None` for a server, which does not report them.
     pub fn bounds(&self) -> Result<Option<serde_json::Value>, BackendError> {
         let Self::Local(engine) = self else { return Ok(None) };
         let limits = engine.limits();
@@ -234,7 +235,7 @@ impl Backend {
         Ok(self.timed_rerank(request).await?.0)
     }
 
-    /// The same, and the time from the request to its answer. What passed before a busy server took the request is no part of it.
+    /// Reranks passages, and returns the time from request to response, without the waiting for a busy server.
     pub async fn timed_rerank(&self, request: &RerankRequest) -> Result<(v1::RerankResponse, Duration), Refusal> {
         Ok(match self {
             Self::Server(remote) => {
@@ -249,7 +250,7 @@ impl Backend {
         })
     }
 
-    /// Measures the utility of one question's passages; the sampled answers come with it where `answers`.
+    /// Measures the utility of one question's passages; includes the sampled answers if `answers` is set.
     pub async fn utility(
         &self,
         request: &UtilityRequest,
@@ -269,7 +270,7 @@ impl Backend {
         })
     }
 
-    /// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
+    /// Judges pairs of texts, each text after the question. Returns one verdict per pair, in input order.
     pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
         Ok(match self {
             Self::Server(remote) => remote.patiently(|| client::entail(&remote.server, &pairs, question)).await?.0,
@@ -277,9 +278,9 @@ impl Backend {
         })
     }
 
-    /// BERTScore of texts against their best reference. `None` where it cannot be computed: over a server, whose protocol has it for
-    /// answers of its generator only, without an embedding model that gives states of tokens, for more tokens than are compared, and for
-    /// texts that the model cannot read. The last two are logged.
+    /// BERTScore of texts against their best reference. `None` if it cannot be computed: over a server, whose protocol
+    /// offers it only for answers of its generator; without an embedding model that gives vectors of tokens; for more
+    /// tokens than the limit; and for texts that the model cannot read. The last two are logged.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Self::Local(engine) = self else { return Ok(None) };
         match engine.bert_scores(&Call::local(), texts, references).await {
@@ -293,7 +294,7 @@ impl Backend {
         }
     }
 
-    /// Evaluates the retrieval of one question; the answers come with it where `answers`.
+    /// Evaluates the retrieval of one question; includes the answers if `answers` is set.
     pub async fn evaluate(
         &self,
         request: &EvaluateRequest,
@@ -318,7 +319,7 @@ impl Backend {
 mod tests {
     use super::*;
 
-    /// A server that restarts between two lists of a file ended the command.
+    /// A server that restarts between two lists of a file must not end the command.
     #[tokio::test]
     async fn a_server_that_answered_once_may_be_away_for_a_moment() {
         let away = || ClientError::Unreachable { address: "h:1".into(), problem: "refused".into() };
@@ -331,7 +332,7 @@ mod tests {
         assert!(answers.lock().unwrap().is_empty());
     }
 
-    /// One of many questions that are asked at once was refused for a minute, while the others were answered, and ended the command.
+    /// The server may refuse one of many concurrent requests for a minute while it answers the others.
     #[tokio::test]
     async fn a_server_that_answers_the_others_is_not_busy_for_too_long() {
         let Backend::Server(mut remote) = Backend::server("h:1".into(), 1) else { panic!() };
@@ -356,7 +357,7 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(1), "a minute is more than can be waited for");
         let end = Instant::now() + Duration::from_millis(2_500);
         assert!(tokio::join!(in_hand(end), remote.patiently(until(end))).1.is_ok());
-        // It then may be away for a moment, too.
+        // After that it may be briefly unreachable, too.
         let (end, away) = (Instant::now() + Duration::from_millis(2_500), AtomicBool::new(true));
         let restarts = async || {
             if Instant::now() < end {
@@ -365,7 +366,7 @@ mod tests {
             if away.swap(false, Ordering::Relaxed) { Err(refusal("Unavailable", 20)) } else { Ok(()) }
         };
         assert!(tokio::join!(in_hand(end), remote.patiently(restarts)).1.is_ok());
-        // A server that breaks at this question is not asked for ever, because it works on others.
+        // A server that fails for this question is not asked for ever just because it answers others.
         let end = Instant::now() + Duration::from_millis(2_500);
         let broken = async {
             let answer = remote.patiently(async || Err::<(), _>(refusal("Unavailable", 20))).await;
@@ -373,7 +374,7 @@ mod tests {
         };
         let ((), (broken, ended)) = tokio::join!(in_hand(end), broken);
         assert!(broken.is_err() && ended < end);
-        // Nor is one that refuses all of them.
+        // The same holds for a server that refuses all requests.
         remote.patience = Duration::from_millis(50);
         let refused = async || {
             tokio::time::sleep(Duration::from_millis(2)).await;

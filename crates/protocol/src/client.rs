@@ -24,7 +24,7 @@ use engine::warm::WarmProgress;
 use moi::profile::{Origin, Profiles};
 use prefix_scheduler::scheduler::entailment::Judged;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
@@ -35,12 +35,12 @@ pub enum ClientError {
         /// The cause that the transport reports.
         problem: String,
     },
-    /// The address and the files given for its connection do not fit, or are none.
+    /// The address and the files for its connection do not fit each other, or are invalid.
     #[error("{address}: {problem}")]
     Misused {
         /// The address as the user gave it.
         address: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The server answered with an error status, or is not serving.
@@ -48,23 +48,23 @@ pub enum ClientError {
     Refused {
         /// The status code's name.
         code: String,
-        /// Whether the request is at fault.
+        /// True if the request is at fault.
         input: bool,
         /// Error message of the server.
         message: String,
-        /// After how long the same request may be answered; `None` where that is not known.
+        /// Delay after which the same request may be answered; `None` if unknown.
         retry: Option<Duration>,
     },
 }
 
 impl ClientError {
-    /// A refusal that another try does not change.
+    /// A refusal that a retry does not change.
     pub(super) fn refused(code: &str, input: bool, message: String) -> Self {
         Self::Refused { code: code.to_owned(), input, message, retry: None }
     }
 
-    /// Whether the server is not set up for the request: FAILED_PRECONDITION, as [`EngineError::Precondition`] of the engine in this
-    /// process.
+    /// True if the server is not set up for the request: FAILED_PRECONDITION, like [`EngineError::Precondition`] of the
+    /// engine in this process.
     ///
     /// [`EngineError::Precondition`]: engine::EngineError::Precondition
     #[must_use]
@@ -77,7 +77,7 @@ impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
         // Quota details say that the request exceeds its budget. A full queue has the same code without these details.
         let budget = tonic_types::StatusExt::get_details_quota_failure(&status).is_some();
-        // OUT_OF_RANGE: the message is larger than the server takes.
+        // OUT_OF_RANGE: the message is larger than the server accepts.
         let input = matches!(status.code(), tonic::Code::InvalidArgument | tonic::Code::OutOfRange) || budget;
         let told = tonic_types::StatusExt::get_details_retry_info(&status).and_then(|info| info.retry_delay);
         let retry = told.or_else(|| (status.code() == tonic::Code::Unavailable).then_some(UNTOLD));
@@ -85,13 +85,13 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-/// The code of a server that has no place, or no time, for a request now.
+/// The code of a server that has no slot or no time for a request.
 pub(crate) const BUSY: &str = "ResourceExhausted";
 
-/// After how long a server that says nothing of it may be there again.
+/// Delay before a retry if the server does not state one.
 pub(crate) const UNTOLD: Duration = Duration::from_secs(1);
 
-/// Shortest time that a check of a server's health is waited for.
+/// Minimum timeout of a health check.
 const ONE_CHECK: Duration = Duration::from_secs(5);
 
 fn silent(server: &Server, waited: Duration) -> ClientError {
@@ -99,7 +99,8 @@ fn silent(server: &Server, waited: Duration) -> ClientError {
     ClientError::Unreachable { address: server.address.clone(), problem }
 }
 
-/// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed, and for one check at least.
+/// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed. Makes at least one
+/// check.
 ///
 /// # Errors
 /// The [`ClientError`] of the last attempt.
@@ -109,7 +110,7 @@ pub async fn wait_until_serving(server: &Server, patience: Duration) -> Result<(
         return Err(ClientError::Misused { address: server.address.clone(), problem });
     };
     loop {
-        // A server that accepts and is silent must not outlast the caller's patience.
+        // A server that accepts and does not answer must not exceed the caller's patience.
         let left = end.saturating_duration_since(Instant::now()).max(ONE_CHECK);
         let outcome = tokio::time::timeout(left, check(server)).await.unwrap_or_else(|_| Err(silent(server, left)));
         if outcome.is_ok() || Instant::now() >= end {
@@ -128,7 +129,7 @@ async fn check(server: &Server) -> Result<(), ClientError> {
     }
 }
 
-/// Sends a request and returns the answer. `on_progress` receives the tokens done and the total number of tokens.
+/// Sends a request and returns the response. `on_progress` receives the tokens done and the total number of tokens.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -203,7 +204,7 @@ pub fn local_evaluation(
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
 }
 
-/// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
+/// Judges pairs of texts, each text after the question. Returns one verdict per pair, in input order.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -251,7 +252,7 @@ pub fn local_citations(report: CitationReport) -> v1::CheckCitationsResponse {
     convert_citation::response(report)
 }
 
-/// Has passages read. `on_progress` receives what became of them so far; the last message is returned.
+/// Evaluates passages for the cache. `on_progress` receives the progress so far; the last message is returned.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -326,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// One busy second ended the work on a file of lists, and so did one list that was too large for a message.
+    /// A busy server and a list that is too large must not end the work on a file of lists.
     #[test]
     fn a_refusal_says_whose_fault_it_is_and_whether_to_try_again() {
         let told = |status: tonic::Status| match ClientError::from(status) {

@@ -1,4 +1,4 @@
-//! How the command line connects to a server: address, TLS and token.
+//! Connections of the command line to a server: address, TLS and token.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tonic::{Request, Status};
 
 use super::client::ClientError;
 
-/// A server, and what it takes to be let in.
+/// A server and the credentials for it.
 #[derive(Clone)]
 pub struct Server {
-    /// `HOST:PORT`, or a URL with `http` or `https`. Without a scheme, TLS is used where `ca` or `identity` is set.
+    /// `HOST:PORT`, or a URL with `http` or `https`. Without a scheme, TLS is used if `ca` or `identity` is set.
     pub address: String,
-    /// PEM certificates of the authorities that the server's certificate must come from; `None` for the public ones.
+    /// PEM certificates of the server's certificate authorities; `None` for the public ones.
     pub ca: Option<Vec<u8>>,
-    /// PEM certificate and private key for a server that asks for them (mutual TLS).
+    /// PEM certificate and private key for a server that requires them (mutual TLS).
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     /// Bearer token.
     pub token: Option<String>,
@@ -29,10 +29,10 @@ impl From<&str> for Server {
     }
 }
 
-/// How long a server may be silent: while it connects, to a question whether it is there, and before that is asked.
+/// Timeout of connecting and of keep-alive pings, and the interval between pings.
 const ALIVE: Duration = Duration::from_secs(30);
 
-/// A connection that presents its token with every call.
+/// A connection that sends its token with every call.
 pub(super) type Connection = InterceptedService<Channel, Bearer>;
 
 /// Adds the token to a call.
@@ -61,7 +61,7 @@ impl Server {
             return Err(misused("certificates are given, but the address does not begin with https://".to_owned()));
         }
         let endpoint = Channel::from_shared(url).map_err(|error| misused(error.to_string()))?;
-        // An answer may take hours. That the server is still there is asked while one is awaited.
+        // A response may take hours, so keep-alive pings check the server meanwhile.
         let mut endpoint =
             endpoint.connect_timeout(Duration::from_secs(5)).http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
         if encrypted {

@@ -19,7 +19,7 @@ pub fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Converts a count or index from a message. A number that `usize` cannot hold saturates and so exceeds every bound.
+/// Converts a count or index from a message. A number too large for `usize` saturates and so exceeds every bound.
 pub(super) fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -60,7 +60,7 @@ fn orders(field: &str, wire: Vec<v1::PassageSubset>, passages: usize) -> Result<
 
 pub fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequest, EngineError> {
     let (truncate, passage_tokens) = truncation(wire.truncation)?;
-    // Before a name is made for each: a message may hold millions.
+    // Checked before the names are converted: a message may hold millions.
     let (count, most) = (wire.annotators.len(), ANNOTATORS.len());
     if count > most {
         return Err(EngineError::invalid("annotators", format!("{count} given, at most {most} allowed")));

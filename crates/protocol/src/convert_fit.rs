@@ -8,8 +8,8 @@ use moi::domain::Domain;
 use moi::uncertainty::Diagnostics;
 use moi::{Estimate, Orientation};
 
-/// Converts a score domain. `None` if unspecified: objective and design then determine the default. The temperature is checked even
-/// if the domain does not use it.
+/// Converts a score domain. `None` if unspecified: objective and design then determine the default. The temperature is
+/// checked even if the domain does not use it.
 pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result<Option<Domain>, EngineError> {
     if temperature.is_some_and(|temperature| !(temperature.is_finite() && temperature > 0.0)) {
         let field = field.replace("score_domain", "softmax_temperature");
@@ -24,7 +24,7 @@ pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result
     })
 }
 
-/// Whether the request selects the paper's objective.
+/// True if the request selects the paper's objective.
 pub(super) fn paper_objective(field: &str, wire: i32) -> Result<bool, EngineError> {
     Ok(match known(field, wire)? {
         v1::Objective::Unspecified | v1::Objective::Regularised => false,
@@ -42,7 +42,7 @@ pub(super) fn report_diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     }
 }
 
-/// Converts the diagnostics of a fit to scores that the caller supplied.
+/// Converts the diagnostics of a fit to scores from the caller.
 pub(super) fn estimate_diagnostics(fit: &Estimate) -> v1::FitDiagnostics {
     v1::FitDiagnostics {
         expected_tau: fit.expected_tau,
@@ -72,7 +72,7 @@ fn diagnostics(inner: &Diagnostics, orientation: Orientation) -> v1::FitDiagnost
         signal: inner.signal,
         identifiable: inner.identifiable,
         scale_identified: inner.scale_identified,
-        // Constant scores have no r2. Nothing is fitted to them, so there is nothing for the prior to dominate.
+        // Constant scores have no r2. Nothing is fitted to them, so the prior cannot dominate.
         prior_dominated: !inner.identifiable && inner.r2.is_some(),
         orientation: orientation.into(),
         converged: Some(inner.converged),

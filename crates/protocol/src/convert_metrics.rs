@@ -60,7 +60,7 @@ fn interval(interval: Interval) -> v1::Interval {
 pub fn metrics_error(error: MetricsError) -> EngineError {
     match error {
         MetricsError::Invalid(invalid) => invalid.into(),
-        // A computation is interrupted only when its call has ended. `Call::run` then reports why the call ended.
+        // A computation is interrupted only when its call has ended. `Call::run` then reports the reason.
         MetricsError::Interrupted => EngineError::Cancelled,
     }
 }

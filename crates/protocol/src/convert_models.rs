@@ -1,4 +1,4 @@
-//! Translates what is known of models, profiles, calibrations and cached passages to messages.
+//! Conversions of models, profiles, calibrations and cached passages to messages.
 
 use engine::fusion::calibration::Calibration;
 use engine::warm::WarmProgress;
@@ -8,7 +8,7 @@ use prefix_scheduler::model::AdapterInfo;
 use crate::convert::{self, narrow};
 use crate::v1;
 
-/// Converts progress. The command line shows that of a local engine from the same message.
+/// Converts progress. The command line shows the progress of a local engine from the same message.
 pub fn warm_progress(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
         passages: convert::narrow(progress.done),

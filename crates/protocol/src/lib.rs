@@ -1,4 +1,4 @@
-//! The messages of the protocol, their translation to the engine's types and back, and the client.
+//! The messages of the protocol, their conversions to and from the engine's types, and the client.
 
 pub mod backend;
 pub mod client;

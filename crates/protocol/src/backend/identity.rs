@@ -1,4 +1,4 @@
-//! Which models and prompts answer, for manifests: results are continued where they are the same.
+//! The identity of models and prompts, for manifests. Results can be continued if it is the same.
 
 use super::{Backend, BackendError};
 use crate::client::{self, ClientError};
@@ -9,36 +9,37 @@ use engine::prompt::{Frame, RANKING_VERSION, TEMPLATE_VERSION, YesNoPrompt};
 
 /// The models and prompts that results depend on.
 pub struct ModelIdentity {
-    /// SHA-256 of the generator's file, without what an adapter adds.
+    /// SHA-256 of the generator's file, without its adapter.
     pub generator: String,
-    /// The generator's name in the catalogue, or its file's.
+    /// The generator's name in the catalogue, or its file name.
     pub name: String,
-    /// Tensor type in which it runs.
+    /// Tensor type of the running model.
     pub encoding: String,
-    /// The generator's adapter: its file's SHA-256 and its scale. `None` without one.
+    /// The generator's adapter: SHA-256 of its file and its scale. `None` without one.
     pub adapter: Option<String>,
-    /// The frame of the generator's prompts. `None` where a server does not say.
+    /// The generator's prompt format. `None` if a server does not report it.
     pub frame: Option<Frame>,
-    /// The scorer: its file's SHA-256 and tensor type, with an adapter its file and scale too. `None` where the generator scores.
+    /// The scorer: SHA-256 of its file and tensor type, and those of its adapter with the scale. `None` if the generator
+    /// scores.
     pub scorer: Option<String>,
-    /// The frame of the scorer's prompts. `None` without a scorer, and where a server does not say.
+    /// The scorer's prompt format. `None` without a scorer, and if a server does not report it.
     pub scorer_frame: Option<Frame>,
-    /// The models that score passages beside the generator: role and `scores_sha256`.
+    /// The reranker and embedding model: role and `scores_sha256`.
     pub beside: Vec<(Role, String)>,
-    /// The generator's calibrated position profiles, which decide how contexts are ordered. `None` where that does not matter
-    /// ([`Backend::profiles`]).
+    /// The generator's calibrated position profiles, which decide how contexts are ordered. `None` if the order does not
+    /// matter ([`Backend::profiles`]).
     pub profiles: Option<Vec<String>>,
-    /// SHA-256 of the entailment model's file; empty where none is configured.
+    /// SHA-256 of the entailment model's file; empty if none is configured.
     pub entailment: String,
-    /// Version of the prompts, and those of causal rerankers among them.
+    /// Version of the prompts, and the prompts of causal rerankers.
     pub prompts: String,
-    /// Version of what else decides a ranking. Servers that are older than these versions name none.
+    /// Version of the ranking code. Older servers do not report it.
     pub ranking: String,
-    /// Whether what scores is a causal reranker.
+    /// True if the model that scores is a causal reranker.
     pub scores_as_reranker: bool,
-    /// Ranking methods that are calibrated for the generator: that changes rankings and scores.
+    /// Calibrations of ranking methods for the generator, which change rankings and scores.
     pub calibrations: Vec<v1::RankingCalibration>,
-    /// The same for the scorer.
+    /// Calibrations of ranking methods for the scorer.
     pub scorer_calibrations: Vec<v1::RankingCalibration>,
 }
 
@@ -47,7 +48,7 @@ fn adapted(sha256: &str, scale: f32) -> String {
     format!("{sha256} times {scale}")
 }
 
-/// The frame of a server's prompts. Before it has read the model's file it knows neither that nor the hash.
+/// The format of a server's prompts. A server that has not read the model's file reports neither format nor hash.
 fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
     let frame = match (model.chat_template, model.jinja) {
         (false, _) => Frame::Plain,
@@ -57,8 +58,8 @@ fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
     (!model.sha256.is_empty()).then_some(frame)
 }
 
-/// What a server says of its models, once it has read the generators: it listens before, and says then of files and calibrations that it
-/// has none, which no result is of.
+/// Reads the server's model information. The server listens before it has read its generators, and then reports no files
+/// and calibrations, which no result belongs to.
 fn read(info: v1::GetServerInfoResponse) -> Result<v1::GetServerInfoResponse, ClientError> {
     let scorer = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref());
     if info.generator.iter().chain(scorer).all(|model| !model.sha256.is_empty()) {
@@ -68,7 +69,7 @@ fn read(info: v1::GetServerInfoResponse) -> Result<v1::GetServerInfoResponse, Cl
     Err(ClientError::Refused { code: "Unavailable".to_owned(), input: false, message, retry: Some(client::UNTOLD) })
 }
 
-/// What comparisons with a server's model belong to. Older servers name its file alone.
+/// Identity of a server's model for comparisons. Older servers report only its file.
 fn scores_of(model: v1::RerankerModelInfo) -> String {
     if model.scores_sha256.is_empty() { model.sha256 } else { model.scores_sha256 }
 }
@@ -89,13 +90,13 @@ fn arranging(profiles: &[v1::PositionProfile]) -> Vec<String> {
     measured.map(text).collect()
 }
 
-/// Whether this is the prompt of a causal reranker, by the name that a server gives it.
+/// True if this is the prompt of a causal reranker, by the name that a server reports.
 fn is_reranker(prompt: &str) -> bool {
     !["", YesNoPrompt::Generic.name()].contains(&prompt)
 }
 
-/// The version of the prompts, and the prompts of causal rerankers among them, by the names that servers give them. Older servers
-/// name none.
+/// The version of the prompts and the prompts of causal rerankers, by the names that servers report. Older servers report
+/// none.
 fn prompts(version: &str, generator: &str, scorer: Option<&str>) -> String {
     let own = [("generator", generator), ("scorer", scorer.unwrap_or_default())];
     let named = own.into_iter().filter(|(_, name)| is_reranker(name));
@@ -124,18 +125,19 @@ impl ModelIdentity {
         }
     }
 
-    /// `scores_sha256` of the model with this role beside the generator; `None` where none is configured.
+    /// `scores_sha256` of the reranker or embedding model with this role; `None` if none is configured.
     pub fn sha256_of(&self, role: Role) -> Option<&str> {
         self.beside.iter().find(|(other, _)| *other == role).map(|(_, sha256)| sha256.as_str())
     }
 
-    /// Whether a calibration is of the models that are there. Nothing depends on another one: it is not applied.
+    /// True if a calibration belongs to the running models. Others are not applied, so no result depends on them.
     pub fn holds(&self, one: &v1::RankingCalibration) -> bool {
         let has = |sha256: &str| sha256.is_empty() || self.beside.iter().any(|(_, own)| own == sha256);
         has(&one.model_sha256) && has(&one.embedding_sha256)
     }
 
-    /// The models beside the generator that these methods ask, or whose scores they mix in, for a manifest. `None` without any.
+    /// The reranker or embedding model that these methods ask, or whose scores they mix in, for a manifest. `None`
+    /// without any.
     pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
         let roles: Vec<Role> =
             methods.into_iter().flat_map(|method| [method.beside(), method.signal()]).flatten().collect();
@@ -144,8 +146,8 @@ impl ModelIdentity {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Frame settings that differ from the default, for a manifest: the frame is a part of every prompt. Without an entry prompts
-    /// take llama.cpp's template, so that results from before these entries were written are continued.
+    /// Prompt formats that differ from the default, for a manifest. Without an entry prompts use llama.cpp's template, so
+    /// that results from before these entries existed are continued.
     pub fn frames(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let keys =
             [(self.frame, ["chat_template", "jinja"]), (self.scorer_frame, ["scorer_chat_template", "scorer_jinja"])];
@@ -156,12 +158,13 @@ impl ModelIdentity {
         })
     }
 
-    /// The calibrations of these methods, or of all, for a manifest: what a ranking or a score depends on. `None` without any.
+    /// The calibrations of these methods, or of all, which rankings or scores depend on, for a manifest. `None` without
+    /// any.
     pub fn calibrated(&self, methods: Option<&[&str]>) -> Option<Vec<String>> {
         let each = |one: &v1::RankingCalibration| {
             let weight = one.fusion_weight.map(|weight| weight.to_string()).unwrap_or_default();
             let mut text = format!("{} {} {weight} {} {}", one.method, one.fused_with, one.intercept, one.slope);
-            // Results from before it could be learnt are continued.
+            // Left out if not learnt, so that results from before it existed are continued.
             if let Some(per_nat) = one.outranks_per_nat {
                 text.push_str(&format!(" {per_nat}"));
             }
@@ -181,8 +184,8 @@ impl ModelIdentity {
 }
 
 impl Backend {
-    /// The generator's calibrated and built-in position profiles, for [`ModelIdentity`]. Unlike that, they need a generator that is loaded. Learnt
-    /// ones change with every request.
+    /// The generator's calibrated and built-in position profiles, for [`ModelIdentity`]. They need a loaded generator.
+    /// Learnt profiles change with every request and are not included.
     pub async fn profiles(&self) -> Result<Vec<String>, BackendError> {
         Ok(match self {
             Self::Server(remote) => {
@@ -192,7 +195,7 @@ impl Backend {
         })
     }
 
-    /// The models that answer.
+    /// The identity of the models.
     pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
         Ok(match self {
             Self::Server(remote) => {
@@ -296,7 +299,7 @@ mod tests {
         assert!(entries(None, None).is_empty(), "a server that does not say");
     }
 
-    /// A comparison is continued while they are the same.
+    /// A comparison is continued while the entries are the same.
     #[test]
     fn what_later_programs_learn_is_a_part_of_a_calibration_and_its_absence_is_not() {
         let of = |outranks_per_nat, embedding_weight| {
@@ -337,7 +340,7 @@ mod tests {
         );
     }
 
-    /// The first results of a server that was still reading its files belonged to no model, and were thrown away as soon as it had.
+    /// Results of a server that is still reading its files would belong to no model and be discarded later.
     #[tokio::test]
     async fn a_server_that_reads_its_models_is_asked_again() {
         let of = |generator: &str, scorer: Option<&str>| {
