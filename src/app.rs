@@ -41,8 +41,8 @@ pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_ada
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
 
-/// The exit code of a process, for `main`. Where a model still computes, the process ends here instead: the destructors of its
-/// libraries would free what its threads use.
+/// The exit code of a process, for `main`. If a model is still computing, the process ends here instead: the destructors
+/// of its libraries would free memory that its threads use.
 #[must_use]
 pub fn end(code: u8) -> ExitCode {
     if worker::any_left() {
@@ -51,7 +51,7 @@ pub fn end(code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Ends the process without waiting for anything, also while a model computes.
+/// Ends the process at once, even if a model is computing.
 pub fn end_at_once(code: u8) {
     llama::end_process(code);
 }
@@ -59,8 +59,8 @@ pub fn end_at_once(code: u8) {
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model or adapter of the configured name, others could have written to the folder `passage_cache.disk`, or no
-/// thread could be started.
+/// The store has no model or adapter of the configured name, other users can write to the folder `passage_cache.disk`, or
+/// no thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
     for (section, settings) in config.generators() {
@@ -74,7 +74,8 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     let generator = generator.context("cannot start a thread for the generator")?;
     let mut models = Models::new(generator, judge(config)?);
     if let Some(scorer) = &config.scorer {
-        // Two models of one name could not be told apart, for instance in metrics, where a file is named without its folder.
+        // Two models with the same name could not be told apart, for instance in metrics, which name a file without its
+        // folder.
         let file = |model: &str| Path::new(model).file_name().map(ToOwned::to_owned);
         let same = file(&scorer.model) == file(&config.generator.model);
         let name = if same { engine::models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
@@ -83,13 +84,13 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     }
     let models = with_passage_models(models, config)?;
     let engine = Engine::new(models, config.limits);
-    // Without kept states equal requests are to be byte-equal, and answers that are kept change what shares a step.
+    // Reproducible responses must be byte-equal. A cache changes which requests share a step, so none is used.
     let forgetful = config.scheduler.reproducible || config.scheduler.warm.memory_bytes == 0;
     Ok(if forgetful { engine.without_kept_answers() } else { engine })
 }
 
-/// [`start`] for a server, off the reactor: it looks at files, and hashes those that it does not know, which takes as long as a volume
-/// does. `None` where the operator asks it to stop meanwhile.
+/// [`start`] for a server, off the reactor: it reads files and hashes unknown ones, which a slow volume delays. `None` if
+/// the operator stops the server meanwhile.
 ///
 /// # Errors
 /// As [`start`].
@@ -112,8 +113,7 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// Waits until the first loads of the generator and the scorer succeed, or one fails. The workers handle later failures by
-/// themselves.
+/// Waits until the first loads of the generator and the scorer succeed, or one fails. The workers handle later failures.
 async fn first_load(engine: &Engine) -> anyhow::Result<()> {
     for model in engine.models().generators() {
         first_load_of(model).await?;
@@ -181,13 +181,13 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
         };
         onnx::with_model(&runtime, serve)
     });
-    // The last digits of a verdict depend on the other pairs of its batch.
+    // The last digits of a verdict depend on the other pairs of its batch, so cached ones may differ.
     let cache_entries = if config.scheduler.reproducible { 0 } else { config.entailment.worker.cache_entries };
     let judge = Judge::start(entailment::EntailmentOptions { cache_entries }, configured, loader);
     Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 
-/// Finds the entailment model. Where its weights lie in files of their own its hash is that of them all.
+/// Finds the entailment model. If its weights are in separate files, its hash covers all of them.
 fn locate_entailment(store: &Store, model: &str) -> Result<Located, StoreError> {
     let located = store.locate(model, Role::Entailment)?;
     let mut all = located.sha256.clone();
@@ -211,7 +211,7 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
     let mut load = |origin| {
         let unusable = |problem: ProfileError| {
             tracing::error!(%problem, "position-bias profiles not used");
-            // A calibrated one that cannot be read is read again.
+            // A calibrated file that cannot be read is tried again.
             if origin == Origin::Calibrated && matches!(problem, ProfileError::File { .. }) {
                 unread_calibration = Some(problem.to_string());
             } else {
@@ -224,7 +224,7 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
     let calibrated = load(Origin::Calibrated).0;
     let (learnt, unread) = load(Origin::Learnt);
     let file = profile_file(store, generator, Origin::Learnt);
-    // What could not be read may be whole. It is kept beside what is learnt from now on.
+    // The unreadable file may be intact. It is set aside before learnt profiles are written.
     let unread = AtomicBool::new(unread);
     let keeper: Keeper = Box::new(move |profiles| {
         if unread.load(Ordering::Relaxed) {
@@ -255,7 +255,7 @@ fn calibrations(store: &Store, generator: &str) -> Vec<Calibration> {
     })
 }
 
-/// How often a running server checks for a new calibration.
+/// Interval at which a running server checks for a new calibration.
 const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -264,7 +264,7 @@ mod tests {
     use models::catalog::Catalog;
     use models::fetch::Hub;
 
-    /// It was read again and in use, and `GetPositionBias` said that it could not be used until the server ended.
+    /// Once the file was read, `GetPositionBias` must not report the problem any longer.
     #[test]
     fn a_calibrated_file_that_can_be_read_later_is_no_problem_then() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Calibrations of ranking methods on disk: one file per generator and prompt template, beside its position-bias profiles.
+//! Calibrations of ranking methods on disk: one file per generator and prompt template, in the store with its
+//! position-bias profiles.
 
 use std::path::Path;
 
@@ -21,32 +22,32 @@ struct Content {
 }
 
 impl CalibrationFile {
-    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and
-    /// a version of the prompts.
+    /// The file for a generator and a version of the prompts. `generator` identifies its weights: the SHA-256 of the
+    /// model file, and of its adapter with the scale.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str) -> Self {
         Self(SealedFile::new(store, generator, template, "ranking"))
     }
 
-    /// Where the file is, or would be.
+    /// Path of the file, which need not exist.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Time of the last change and length: it differs after every write. `None` where there is no file.
+    /// Time of the last change and length, which differ after every write. `None` if there is no file.
     #[must_use]
     pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
         self.0.stamp()
     }
 
-    /// How many files of this name were set aside because they could not be used, by whatever process.
+    /// Number of unusable files of this name that any process has set aside.
     #[must_use]
     pub fn set_aside_so_far(&self) -> usize {
         self.0.set_aside_so_far()
     }
 
-    /// Reads the calibrations; none where there is no file yet.
+    /// Reads the calibrations; none if there is no file.
     ///
     /// # Errors
     /// As [`CalibrationFile::find`].
@@ -54,10 +55,10 @@ impl CalibrationFile {
         Ok(self.find()?.unwrap_or_default())
     }
 
-    /// Reads the calibrations; `None` where there is no file.
+    /// Reads the calibrations; `None` if there is no file.
     ///
     /// # Errors
-    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the next call finds no file.
+    /// [`ProfileError::Damaged`] if the file cannot be used. It has then been renamed, so the next call finds no file.
     pub fn find(&self) -> Result<Option<Vec<Calibration>>, ProfileError> {
         self.0.load(FORMAT, checked)
     }

@@ -1,20 +1,20 @@
-//! What an operator tells a running server: stop, stop at once, read your files again.
+//! Commands of an operator to a running server: stop, stop at once, reload files.
 
 use tokio::sync::watch;
 
-/// The operator's end. Dropping it tells the server nothing.
+/// The operator's end. Dropping it has no effect on the server.
 pub struct Operator {
     stops: watch::Sender<u32>,
     reloads: watch::Sender<u32>,
 }
 
 impl Operator {
-    /// Asks the server to stop. The second time it stops without waiting for its calls.
+    /// Asks the server to stop. The second call stops it without waiting for its calls.
     pub fn stop(&self) {
         self.stops.send_modify(|stops| *stops = stops.saturating_add(1));
     }
 
-    /// Asks the server to read its certificates, tokens and calibration again.
+    /// Asks the server to reload certificates, tokens and calibration.
     pub fn reload(&self) {
         self.reloads.send_modify(|reloads| *reloads = reloads.wrapping_add(1));
     }
@@ -28,7 +28,7 @@ pub struct Control {
 }
 
 impl Default for Control {
-    /// A control that tells nothing.
+    /// A control without commands.
     fn default() -> Self {
         Self::new().1
     }
@@ -49,7 +49,7 @@ impl Control {
         }
     }
 
-    /// Resolves when the operator asks to reload; once for several times that were asked in between.
+    /// Resolves when the operator asks to reload; several requests before that count as one.
     pub(super) async fn reload(&mut self) {
         if self.reloads.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! Calibrations that change while the server runs: what `rerankd calibrate` writes is used without a restart.
+//! Follows calibrations that change while the server runs: it uses the output of `rerankd calibrate` without a restart.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,22 +7,22 @@ use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{ProfileError, ProfileFile};
 use engine::models::ServedGenerator;
 
-/// What became of an attempt to read a file.
+/// The result of an attempt to read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
-    /// Its content is in use, or there is no file.
+    /// Its content is used, or there is no file.
     Taken,
-    /// Its content cannot be used. Where possible the file was set aside.
+    /// Its content cannot be used. The file was set aside if possible.
     Refused,
-    /// The system did not let us read it.
+    /// The system could not read it.
     Unread,
 }
 
-/// What a look at a file found: its stamp, `None` where there is no file, and how many of its name were set aside so far.
+/// The state of a file: its stamp, `None` if there is no file, and the number of files of its name that were set aside.
 type Look = (Option<(SystemTime, u64)>, usize);
 
-/// Calls `reload` whenever the stamp of a file changes, and again while it cannot be read, until the task is aborted. Its arguments are
-/// whether it was just called for the same file, and how many files were set aside before.
+/// Calls `reload` whenever the stamp of a file changes, and repeatedly while it cannot be read, until the task is
+/// aborted. Arguments: true if the last call was for the same file, and the number of files set aside before.
 async fn follow(
     interval: Duration,
     look: impl Fn() -> Look + Send + Sync + 'static,
@@ -33,19 +33,20 @@ async fn follow(
     let (mut seen, mut unread, mut aside, mut first) = (None, false, None, true);
     loop {
         tokio::time::sleep(interval).await;
-        // Off the reactor: a volume that stops answering would hold its thread.
+        // Off the reactor: a volume that stops responding would block its thread.
         let looking = Arc::clone(&look);
         let Ok((now, count)) = tokio::task::spawn_blocking(move || looking()).await else { continue };
-        // A file that was set aside, here or by another server of the store, is not gone by anyone's wish: what is in use stays.
+        // A file that this or another server set aside was not removed by the operator, so its loaded content stays in
+        // use.
         let grown = aside.replace(count).is_some_and(|before| before < count);
         let moved = now.is_none() && grown;
-        // What was there and is gone counts as a change; what never was is not looked for.
+        // The removal of a file counts as a change; a file that never existed is not reloaded.
         if moved || (now == seen && !unread && !first) {
             (seen, unread) = (now, unread && !moved);
             continue;
         }
         first = false;
-        // A file that could not be read may be read later without a change of it.
+        // A file that could not be read may become readable without a change.
         let (again, reload, looking) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&look));
         let read = tokio::task::spawn_blocking(move || {
             let read = reload(again, count);
@@ -56,10 +57,11 @@ async fn follow(
     }
 }
 
-/// Reads the calibration files of a generator again, as the operator asks. One that is not there is left to those who follow it: they know
-/// whether it was removed, or set aside with what is in use left in force.
+/// Reloads the calibration files of a generator at the operator's request. A missing file is left to the following tasks,
+/// which know if it was removed, or set aside with its content still in use.
 pub fn reload_calibration(generator: &ServedGenerator, (profiles, ranking): &(ProfileFile, CalibrationFile)) {
-    // Counted before the look: what another server sets aside after it is not gone by the operator's wish.
+    // Counted before the files are read: a file that another server sets aside after this was not removed by the
+    // operator.
     let aside = (profiles.set_aside_so_far(), ranking.set_aside_so_far());
     if profiles.stamp().is_some() {
         load_profiles(generator, profiles, false, aside.0);
@@ -69,7 +71,7 @@ pub fn reload_calibration(generator: &ServedGenerator, (profiles, ranking): &(Pr
     }
 }
 
-/// Counts first: what another server sets aside after the count is then told apart from what the operator removed.
+/// Counts first, so that a file set aside by another server after that is told apart from a removed one.
 fn look_at(aside: impl Fn() -> usize, stamp: impl Fn() -> Option<(SystemTime, u64)>) -> Look {
     let aside = aside();
     (stamp(), aside)
@@ -83,12 +85,12 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
     follow(interval, look, move |again, aside| load_profiles(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrated profiles by those of `file`; `aside` files were set aside before it was looked at. Of
-/// an attempt that fails again there is no line in the log.
+/// Replaces the calibrated profiles by those in `file`; `aside` is the number of files set aside before it was read. A
+/// repeated failure is not logged.
 fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool, aside: usize) -> Read {
     let bias = &generator.position_bias;
     match file.find() {
-        // Another server has set it aside meanwhile: what is in use stays.
+        // Another server has set it aside meanwhile: the loaded profiles stay.
         Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
         Ok(profiles) => {
             let profiles = profiles.unwrap_or_default();
@@ -101,7 +103,7 @@ fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool, a
             let unread = matches!(problem, ProfileError::File { .. });
             if !(unread && again) {
                 tracing::error!(%problem, "position-bias profiles not used");
-                // What could not be read is in use as before, and is read again.
+                // The loaded profiles stay in use while the file cannot be read.
                 if unread { bias.report_unread(problem.to_string()) } else { bias.report(problem.to_string()) }
             }
             if unread { Read::Unread } else { Read::Refused }
@@ -117,11 +119,11 @@ pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFi
     follow(interval, look, move |again, aside| load_ranking(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrations of ranking methods by those of `file`; `aside` files were set aside before it was looked at. Of
-/// an attempt that fails again there is no line in the log.
+/// Replaces the calibrations of ranking methods by those in `file`; `aside` is the number of files set aside before it
+/// was read. A repeated failure is not logged.
 fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool, aside: usize) -> Read {
     match file.find() {
-        // Another server has set it aside meanwhile: what is in use stays.
+        // Another server has set it aside meanwhile: the loaded calibrations stay.
         Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
         Ok(calibrations) => {
             let calibrations = calibrations.unwrap_or_default();
@@ -147,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// It stayed in force until a restart, and replicas differed.
+    /// Otherwise a removed calibration would stay in force until a restart, and replicas would differ.
     #[tokio::test]
     async fn a_file_that_is_gone_is_a_change() {
         let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 
-    /// A damaged file was set aside, and the next look found no file and dropped what was in use.
+    /// Otherwise the check after a damaged file was set aside would drop the loaded calibration.
     #[tokio::test]
     async fn a_file_that_is_set_aside_is_no_change() {
         let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 
-    /// A file that could not be read once was not read again until it changed.
+    /// Not only after it changes.
     #[tokio::test]
     async fn a_file_that_could_not_be_read_is_read_again() {
         let (calls, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));

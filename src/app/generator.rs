@@ -1,4 +1,4 @@
-//! Starts the worker of a generator, whose thread finds, checks and loads the files.
+//! Starts the worker of a generator. Its thread finds, checks and loads the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -14,13 +14,13 @@ use models::store::{Located, Store, StoreError};
 use prefix_scheduler::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
 use prefix_scheduler::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
 
-/// The store has no such file as a key asks for.
+/// The store lacks the file that a key names.
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {error}")]
 pub struct KeyError {
     /// The key in the configuration, such as `generator.adapter`.
     pub key: String,
-    /// What is wrong with its file.
+    /// The problem of the file.
     pub error: StoreError,
 }
 
@@ -30,13 +30,13 @@ impl KeyError {
         move |error| Self { key, error }
     }
 
-    /// The worker's error.
+    /// Converts to the worker's error.
     fn unusable(self) -> ModelError {
         ModelError::Unusable { path: self.key, problem: self.error.to_string() }
     }
 }
 
-/// Whether the store has the files of a generator, by their names. Reads no content.
+/// Checks that the store has the files of a generator, by their names. Reads no content.
 pub(super) fn find(section: Role, settings: &config::Generator, store: &Store) -> Result<(), KeyError> {
     for (key, name, role) in named(settings) {
         store.find(name, role).map_err(KeyError::of(section, key))?;
@@ -44,10 +44,10 @@ pub(super) fn find(section: Role, settings: &config::Generator, store: &Store) -
     Ok(())
 }
 
-/// The same, where the files of a catalogue need not have been fetched.
+/// Checks the names of a generator's files. Files of a catalogue need not have been fetched.
 ///
 /// # Errors
-/// A name is neither that of a file nor of an entry with the role of its key.
+/// A name is neither a file nor an entry with the role of its key.
 pub fn find_names(section: Role, settings: &config::Generator, store: &Store) -> Result<(), KeyError> {
     for (key, name, role) in named(settings) {
         match store.find(name, role) {
@@ -58,7 +58,7 @@ pub fn find_names(section: Role, settings: &config::Generator, store: &Store) ->
     Ok(())
 }
 
-/// Cells of the cache, and tokens of a step, that a generator runs with on this machine.
+/// Size of the cache in cells, and of a step in tokens, for a generator on this machine.
 ///
 /// # Errors
 /// [`ModelError::Decode`] when llama.cpp cannot be initialised.
@@ -66,16 +66,16 @@ pub fn sizes(settings: &config::Generator) -> Result<(usize, usize), ModelError>
     settings.settings(PathBuf::new()).sized().map(|sized| (sized.cells, sized.batch))
 }
 
-/// The keys of a generator's files, the names or paths that they have, and the roles of the files.
+/// The keys of a generator's files, with their names or paths and their roles.
 fn named(settings: &config::Generator) -> impl Iterator<Item = (&'static str, &str, catalog::Role)> {
     let adapter = settings.adapter.iter().map(|adapter| ("adapter", &*adapter.file, catalog::Role::Adapter));
     std::iter::once(("model", &*settings.model, catalog::Role::Generator)).chain(adapter)
 }
 
-/// The adapter of the generator of one section of the configuration, with a verified file.
+/// The adapter of a generator, with a verified file.
 ///
 /// # Errors
-/// The store has no adapter of this name, or its content is not the expected one.
+/// The store has no adapter of this name, or its content differs from the pinned one.
 pub fn locate_adapter(
     section: Role,
     settings: &config::Generator,
@@ -87,36 +87,36 @@ pub fn locate_adapter(
     Ok(Some((located, info)))
 }
 
-/// The verified files of a generator that is not loaded.
+/// The verified files of a generator, which is not loaded.
 #[derive(Debug)]
 pub struct LocatedGenerator {
     /// SHA-256 of the generator's file.
     pub sha256: String,
     /// Its adapter.
     pub adapter: Option<AdapterInfo>,
-    /// Its prompt of the method `yes-no`.
+    /// Its prompt for the method `yes-no`.
     pub yes_no: YesNoPrompt,
 }
 
 impl LocatedGenerator {
-    /// What its measurements belong to ([`measured_on`]).
+    /// The identity that its measurements belong to ([`measured_on`]).
     #[must_use]
     pub fn measured_on(&self, frame: Frame) -> String {
         measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame, self.yes_no)
     }
 }
 
-/// Which generator a section of the configuration names, by its verified files. Loads no weights.
+/// Identifies the generator of a section of the configuration by its verified files. Loads no weights.
 ///
 /// # Errors
-/// The store has no such file, its content is not the expected one, or it is no generator.
+/// The store has no such file, its content differs from the pinned one, or it is not a generator.
 pub fn identify(section: Role, settings: &config::Generator, store: &Store) -> Result<LocatedGenerator, ModelError> {
     let (located, adapter) = locate(section, settings, store).map_err(KeyError::unusable)?;
     let yes_no = yes_no_prompt(section, settings, &Vocabulary::load(&located.path)?, &located)?;
     Ok(LocatedGenerator { sha256: located.sha256, adapter: adapter.map(|(_, info)| info), yes_no })
 }
 
-/// Starts the worker of the generator of one section of the configuration, which answers to `name`.
+/// Starts the worker of the generator in a section of the configuration, which callers know as `name`.
 pub(super) fn start(
     settings: &config::Generator,
     (role, name): (Role, String),
@@ -127,8 +127,8 @@ pub(super) fn start(
         let (settings, store) = (settings.clone(), config.store.clone());
         let (use_learnt, use_built_in) = (config.use_learnt_position_bias, config.use_built_in_position_bias);
         let published = Arc::clone(&published);
-        // The files that were read first, with the settings that they run with. Answers name their checksums, so a reload
-        // must not serve others.
+        // The files that were read first, with their settings. Responses report their checksums, so a reload must not
+        // load others.
         let mut read: Option<([String; 2], llama::Settings)> = None;
         Box::new(move |serve| {
             let (located, adapter) = locate(role, &settings, &store).map_err(KeyError::unusable)?;
@@ -175,7 +175,7 @@ pub(super) fn start(
                 scale: adapter.scale,
                 base: located.sha256.clone(),
             });
-            // Before anybody is told of it, and before the model loads, which may take minutes.
+            // Set before the file is reported and the model loads, which may take minutes.
             if let Some(adapter) = &runtime.adapter {
                 llama::verify_adapter(adapter, &runtime.path)?;
             }
@@ -206,8 +206,8 @@ fn locate(
     Ok((model, locate_adapter(section, settings, store)?))
 }
 
-/// Whether prompts get a chat template. A template that llama.cpp does not know leaves them plain; one that was to be evaluated and
-/// is not there, or cannot be, stops the start.
+/// True if prompts get a chat template. If llama.cpp does not know a template, prompts are plain text. A template that is
+/// configured to be evaluated and is missing or invalid stops the start.
 fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Path) -> Result<bool, ModelError> {
     let (path, section) = (path.display().to_string(), section.name());
     match vocabulary.chat_frame(frame) {
@@ -227,14 +227,15 @@ fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Pat
             let advice =
                 if evaluates { format!("; {section}.chat_template=jinja evaluates it") } else { String::new() };
             let problem = format!("{problem}: prompts are plain text{advice}");
-            tracing::warn!(path, "the chat template is not used, {problem}");
+            tracing::warn!(path, "the chat template is not used: {problem}");
             Ok(false)
         }
     }
 }
 
-/// The prompt of the method `yes-no`: the configured one, or by the file's names. One whose words are no tokens of the model stops
-/// the start where it was configured; by the names it is not taken. A reranker's file that cannot predict its words stops it too.
+/// The prompt for the method `yes-no`: the configured one, or one that fits the file's names. If its words are not tokens
+/// of the model, a configured prompt stops the start, and a prompt by name is not used. A reranker's file that cannot
+/// predict its words stops the start, too.
 fn yes_no_prompt(
     section: Role,
     settings: &config::Generator,
@@ -249,7 +250,7 @@ fn yes_no_prompt(
     let prompt = settings.yes_no_prompt.unwrap_or_else(by_name);
     match yes_no_words(prompt, vocabulary) {
         Ok(words) => {
-            // A file without a name that tells it may be such a conversion as well.
+            // A file with another name may also be a conversion of a reranker.
             let known = if words.is_empty() { yes_no_words(YesNoPrompt::Qwen3, vocabulary).ok() } else { Some(words) };
             let unusable = |problem| ModelError::Unusable { path, problem };
             llama::check_output(&located.path, &known.unwrap_or_default()).map_err(unusable)?;
@@ -260,14 +261,14 @@ fn yes_no_prompt(
             Err(ModelError::Unusable { path, problem })
         }
         Err(problem) => {
-            tracing::warn!(path, "METHOD_YES_NO has the generic prompt, not the one of the file's name: {problem}");
+            tracing::warn!(path, "METHOD_YES_NO uses the generic prompt, not the one for the file's name: {problem}");
             Ok(YesNoPrompt::Generic)
         }
     }
 }
 
-/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter, whether it has
-/// a chat template, and the prompt of a reranker.
+/// Properties of a generator for responses: its file, how it runs, and its training. The caller adds the adapter, the
+/// chat template, and the prompt of a reranker.
 fn info_without_adapter(
     settings: &config::Generator,
     located: &Located,

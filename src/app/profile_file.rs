@@ -1,8 +1,8 @@
-//! Position-bias profiles on disk: one file per generator, prompt template and origin, beside the models. And those that come with
-//! the program.
+//! Position-bias profiles on disk, one file per generator, prompt template and origin in the store, and the built-in
+//! profiles of the program.
 //!
-//! A file contains a hash of its content. A damaged file, a file of another generator, or a file of another format is renamed
-//! and reported. It is never used and never overwritten.
+//! A file contains a hash of its content. A damaged file, or a file of another generator or format, is renamed and
+//! reported. It is never used and never overwritten.
 
 use std::path::Path;
 
@@ -21,13 +21,13 @@ const FORMAT: u64 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileFile(SealedFile);
 
-/// Profiles of generators of the catalogue, measured by this project. How is in models/README.md.
+/// Profiles of generators in the catalogue, measured by this project as models/README.md describes.
 const BUILT_IN: [&str; 1] = [include_str!("../../models/profiles/smollm2-135m-instruct.json")];
 
 /// A file of [`BUILT_IN`].
 #[derive(Debug, Deserialize)]
 struct BuiltIn {
-    /// What it was measured on.
+    /// Identity of the measured generator.
     generator: String,
     template: String,
     #[serde(flatten)]
@@ -47,32 +47,33 @@ struct Entry {
 }
 
 impl ProfileFile {
-    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and
-    /// a version of the prompts. Each origin has its own file, because a server and a calibration may write at the same time.
+    /// The file for a generator and a version of the prompts. `generator` identifies its weights: the SHA-256 of the
+    /// model file, and of its adapter with the scale. Each origin has a separate file, because a server and a calibration
+    /// may write at the same time.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
         Self(SealedFile::new(store, generator, template, origin.name()))
     }
 
-    /// Where the file is, or would be.
+    /// Path of the file, which need not exist.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Time of the last change and length: it differs after every write. `None` where there is no file.
+    /// Time of the last change and length, which differ after every write. `None` if there is no file.
     #[must_use]
     pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
         self.0.stamp()
     }
 
-    /// How many files of this name were set aside because they could not be used, by whatever process.
+    /// Number of unusable files of this name that any process has set aside.
     #[must_use]
     pub fn set_aside_so_far(&self) -> usize {
         self.0.set_aside_so_far()
     }
 
-    /// Reads the profiles; an empty set where there is no file yet.
+    /// Reads the profiles; an empty set if there is no file.
     ///
     /// # Errors
     /// As [`ProfileFile::find`].
@@ -80,16 +81,15 @@ impl ProfileFile {
         Ok(self.find()?.unwrap_or_default())
     }
 
-    /// Reads the profiles; `None` where there is no file.
+    /// Reads the profiles; `None` if there is no file.
     ///
     /// # Errors
-    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the
-    /// next call finds no file.
+    /// [`ProfileError::Damaged`] if the file cannot be used. It has then been renamed, so the next call finds no file.
     pub fn find(&self) -> Result<Option<Profiles>, ProfileError> {
         self.0.load(FORMAT, checked)
     }
 
-    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    /// Renames an unreadable file, so that it is not overwritten. A missing file is not an error.
     ///
     /// # Errors
     /// [`ProfileError::File`]
@@ -108,8 +108,8 @@ impl ProfileFile {
     }
 }
 
-/// The profiles that come with the program, of a generator, identified by [what it was measured on](prefix_scheduler::model::measured_on),
-/// and a version of the prompts. An empty set for most.
+/// The built-in profiles of a generator, identified by [what it was measured on](prefix_scheduler::model::measured_on),
+/// and a version of the prompts. Empty for most generators.
 #[must_use]
 pub fn built_in(generator: &str, template: &str) -> Profiles {
     for text in BUILT_IN {
@@ -159,7 +159,7 @@ mod tests {
         profiles
     }
 
-    /// A file that cannot be read would only be missed in a log.
+    /// An unreadable built-in file would otherwise only be logged.
     #[test]
     fn built_in_profiles_are_those_of_models_of_the_catalogue() {
         let catalog = models::catalog::Catalog::load(None).unwrap();
@@ -167,7 +167,7 @@ mod tests {
             let ([generator, template], profiles) = read_built_in(text).unwrap();
             assert!(catalog.models.iter().any(|model| model.sha256 == generator), "{generator}");
             assert!(!profiles.is_empty() && built_in(&generator, &template) == profiles);
-            // Another frame, an adapter, another version of the prompts.
+            // Another prompt format, adapter, or version of the prompts.
             assert!(built_in(&format!("{generator}-plain"), &template).is_empty());
             assert!(built_in(&generator, "rerankd-0").is_empty());
         }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(file.load().unwrap(), Profiles::default());
     }
 
-    /// One-time faults of reading cost everything that had been learnt: the next write replaced the file.
+    /// Otherwise a temporary read error would lose all learnt profiles at the next write.
     #[test]
     fn a_file_that_could_not_be_read_is_kept() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Starts the workers of the models that score passages.
+//! Starts the workers of rerankers and embedding models.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use prefix_scheduler::model::reranker::Reranker;
 use prefix_scheduler::scheduler::entailment::ConfiguredModel;
 use prefix_scheduler::scheduler::reranker::{Loader, PassageScorer};
 
-/// Files that a model folder is searched for, in this order.
+/// Files that are looked for in a model folder, in this order.
 const NETWORKS: [&str; 4] = ["model.onnx", "onnx/model.onnx", "model_quantized.onnx", "onnx/model_quantized.onnx"];
 
 /// Adds the configured rerankers and embedding models, each with its own worker. They load at their first use;
@@ -39,7 +39,7 @@ pub fn with_passage_models(mut models: Models, config: &Config) -> anyhow::Resul
 fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<PassageScorer> {
     let store = config.store.clone();
     let located = locate(&store, role, &model.model);
-    // Those of an entry of the catalogue are checked against it.
+    // Files of a catalogue entry are checked against it.
     let own = located.as_ref().ok().filter(|_| store.catalog().find(&model.model).is_none());
     let beside = own.map_or_else(String::new, |located| files_beside(&store, &located.path));
     let configured = match located {
@@ -47,7 +47,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.model.clone(), sha256: String::new() },
     };
-    // The last digits of a vector depend on the other texts of its step.
+    // The last digits of a vector depend on the other texts of its step, so cached ones may differ.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
     let model = model.completed_by(store.catalog());
     let settings = model.own_settings() + &beside;
@@ -88,16 +88,16 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     Ok(started.with_settings(&settings))
 }
 
-/// Files in the folder of a network on which its scores depend, too.
+/// Files in the folder of a network that its scores also depend on.
 const BESIDE: [&str; 5] =
     ["config.json", "tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"];
 
-/// Names and SHA-256 of the files on which the scores of an ONNX network depend beside its own, those with its weights included; empty
-/// for a GGUF file, which has all in it. The text is hashed and stored: it must not change.
+/// Names and SHA-256 of the other files that the scores of an ONNX network depend on, weights included; empty for a GGUF
+/// file, which is complete. The text is hashed and stored: it must not change.
 fn files_beside(store: &Store, network: &Path) -> String {
     let is_gguf = network.extension().is_some_and(|extension| extension == "gguf");
     let Some(folder) = network.parent().filter(|_| !is_gguf) else { return String::new() };
-    // As the network is loaded: the other files of an export in the folder onnx may lie above it.
+    // As when the network is loaded: the other files may be above a folder `onnx`.
     let above = folder.parent().filter(|_| folder.ends_with("onnx"));
     let folders = || std::iter::once(folder).chain(above);
     let found = |file: &str| folders().map(|folder| folder.join(file)).find(|path| path.is_file());
@@ -109,7 +109,8 @@ fn files_beside(store: &Store, network: &Path) -> String {
     known.collect()
 }
 
-/// Files with the weights of an ONNX network, by name. Exporters call them after the network: `model.onnx_data`, `model.onnx.data`.
+/// Files with the weights of an ONNX network, by name. Exporters name them after the network: `model.onnx_data`,
+/// `model.onnx.data`.
 pub(super) fn weights_beside(network: &Path) -> Vec<(String, PathBuf)> {
     let (Some(folder), Some(name)) = (network.parent(), network.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
@@ -157,7 +158,7 @@ fn locate(store: &Store, role: Role, model: &str) -> Result<Located, StoreError>
     }
     let network = NETWORKS.iter().map(|file| folder.join(file)).find(|path| path.is_file());
     let located = store.locate(&network.unwrap_or_else(|| folder.join(NETWORKS[0])).to_string_lossy(), wanted)?;
-    // The file is called the same in every folder.
+    // The file has the same name in every folder.
     let name = folder.file_name().map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned());
     Ok(Located { name, ..located })
 }
@@ -168,7 +169,7 @@ mod tests {
     use models::catalog::Catalog;
     use models::fetch::Hub;
 
-    /// A calibration for another pooling, tokenizer or weights in another file went on to apply.
+    /// Otherwise a calibration for another pooling, tokenizer or weights file would still apply.
     #[test]
     fn files_beside_a_network_are_part_of_what_a_calibration_belongs_to() {
         let (folder, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

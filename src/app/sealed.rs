@@ -1,6 +1,7 @@
-//! Files of what was measured on a generator, as JSON that contains a hash of its own content, so that damage is seen before use.
+//! Files of measurements on a generator, as JSON with a hash of the content, so that damage is detected before use.
 //!
-//! A damaged file, or one of another generator or format, is renamed and reported. It is never used and never overwritten.
+//! A damaged file, or a file of another generator or format, is renamed and reported. It is never used and never
+//! overwritten.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -18,7 +19,7 @@ struct Sealed {
     content: serde_json::Value,
 }
 
-/// Why a stored measurement could not be read or written.
+/// The reason why a stored measurement could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The content cannot be trusted. The file was renamed.
@@ -26,7 +27,7 @@ pub enum ProfileError {
     Damaged {
         /// Path of the file before it was renamed.
         path: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
         /// Its new path.
         aside: String,
@@ -38,7 +39,7 @@ pub enum ProfileError {
     Unmoved {
         /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// The fault.
         problem: String,
         /// The system's error.
         error: std::io::Error,
@@ -62,18 +63,18 @@ impl<T: ToString> From<T> for Fault {
     }
 }
 
-/// The content of a file, with what it belongs to.
+/// The content of a file, with the generator and template that it belongs to.
 #[derive(Debug, Serialize, Deserialize)]
 struct Content<T> {
     format: u64,
-    /// The generator's weights: the SHA-256 of its file, with an adapter that file's SHA-256 and the scale, too.
+    /// The generator's weights: the SHA-256 of its file, and of its adapter with the scale.
     generator: String,
     template: String,
     #[serde(flatten)]
     measured: T,
 }
 
-/// A file of what was measured on one generator with one version of the prompts.
+/// A file of measurements on one generator with one version of the prompts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SealedFile {
     pub path: PathBuf,
@@ -82,19 +83,19 @@ pub(super) struct SealedFile {
 }
 
 impl SealedFile {
-    /// The file of a kind of measurement, beside the models.
+    /// The file of a kind of measurement, in the store.
     pub fn new(store: &Store, generator: &str, template: &str, kind: &str) -> Self {
         let path = store.root().join(".profiles").join(format!("{generator}.{template}.{kind}.json"));
         Self { path, generator: generator.to_owned(), template: template.to_owned() }
     }
 
-    /// Time of the last change and length: it differs after every write. `None` where there is no file.
+    /// Time of the last change and length, which differ after every write. `None` if there is no file.
     pub fn stamp(&self) -> Option<(SystemTime, u64)> {
         let metadata = std::fs::metadata(&self.path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// How many files of this name were set aside because they could not be used, by whatever process.
+    /// Number of unusable files of this name that any process has set aside.
     pub fn set_aside_so_far(&self) -> usize {
         let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let aside = |name: &str| {
@@ -105,8 +106,7 @@ impl SealedFile {
         files.filter(|entry| aside(&entry.file_name().to_string_lossy())).count()
     }
 
-    /// Reads what was measured; `None` where there is no file yet. `check` makes the result of the content. A
-    /// file that cannot be used is renamed.
+    /// Reads the measurements; `None` if there is no file. `check` converts the content. An unusable file is renamed.
     pub fn load<T: DeserializeOwned, R>(
         &self,
         format: u64,
@@ -121,8 +121,10 @@ impl SealedFile {
             let content = content(&bytes)?;
             match content.get("format").and_then(serde_json::Value::as_u64) {
                 Some(stated) if stated == format => {}
-                Some(stated) => return Err(format!("version {stated}, and this program reads version {format}").into()),
-                None => return Err("states no version".into()),
+                Some(stated) => {
+                    return Err(format!("has version {stated}, and this program reads version {format}").into());
+                }
+                None => return Err("has no version".into()),
             }
             let content: Content<T> = serde_json::from_value(content)?;
             if content.generator != self.generator || content.template != self.template {
@@ -134,7 +136,7 @@ impl SealedFile {
         read().map(Some).map_err(|fault| self.set_aside(fault))
     }
 
-    /// Writes what was measured atomically: after a crash the file is either the old one or the new one.
+    /// Writes the measurements atomically: after a crash the file is either the old one or the new one.
     pub fn save(&self, format: u64, measured: impl Serialize) -> Result<(), ProfileError> {
         let (generator, template) = (self.generator.clone(), self.template.clone());
         let content = Content { format, generator, template, measured };
@@ -153,7 +155,7 @@ impl SealedFile {
         }
     }
 
-    /// What writes a new file of this kind.
+    /// The way to get a new file of this kind.
     fn remedy(&self) -> &'static str {
         match self.path.to_string_lossy().rsplit('.').nth(1) {
             Some("learnt") => "a server learns it again",
@@ -162,11 +164,11 @@ impl SealedFile {
         }
     }
 
-    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    /// Renames an unreadable file, so that it is not overwritten. A missing file is not an error.
     pub fn keep_aside(&self) -> Result<(), ProfileError> {
         match self.rename("unread") {
             Ok(aside) => {
-                tracing::warn!(path = %self.path.display(), aside = %aside.display(), "a file that could not be read is kept aside");
+                tracing::warn!(path = %self.path.display(), aside = %aside.display(), "an unreadable file was set aside");
                 Ok(())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -174,7 +176,7 @@ impl SealedFile {
         }
     }
 
-    /// Gives the file a free name.
+    /// Renames the file to an unused name.
     fn rename(&self, label: &str) -> std::io::Result<PathBuf> {
         let name = |number: u32| self.path.with_extension(format!("{label}-{number}"));
         let free = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
@@ -192,7 +194,7 @@ pub(super) fn to_bytes(content: &impl Serialize) -> serde_json::Result<Vec<u8>> 
     serde_json::to_vec_pretty(&Sealed { check: seal(&content), content })
 }
 
-/// The content of a file's bytes, or why they cannot be trusted.
+/// The content of a file, or the reason why it cannot be trusted.
 pub(super) fn content(bytes: &[u8]) -> Result<serde_json::Value, String> {
     let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if seal(&sealed.content) != sealed.check {

@@ -6,24 +6,25 @@ use crate::app;
 use crate::config::Config;
 use protocol::backend::{Backend, BackendError};
 
-/// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models, for
+/// Selects the server at `server`. Without one, starts an engine in this process with the configured models, for
 /// measurements.
 pub(super) async fn open(
     server: Option<&String>,
     connection: &ConnectionArgs,
     config: &Config,
 ) -> Result<Backend, Failure> {
-    // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
+    // An interrupted and continued evaluation must give the same results as one without interruption, to the last digit.
     let mut forgetful = config.clone();
     forgetful.scheduler.warm = prefix_scheduler::warm::Options::default();
-    // The seconds of a method are then its own, and not those of a method that asked for the same vectors before.
+    // No cached vectors: the time of a method must not profit from an earlier method's requests.
     if let Some(embedding) = &mut forgetful.rerankers.embedding {
         embedding.cache_entries = 0;
     }
     open_for_work(server, connection, &forgetful).await
 }
 
-/// The same for results whose lines say what a question took: pairs that were judged for an earlier one count again.
+/// Like [`open`], for results whose lines report the cost of a question: pairs that were judged for an earlier question
+/// count again.
 #[cfg(feature = "lab")]
 pub(super) async fn open_for_lines(
     server: Option<&String>,
@@ -35,7 +36,7 @@ pub(super) async fn open_for_lines(
     open(server, connection, &forgetful).await
 }
 
-/// The same for work itself: an engine in this process keeps states of passages and vectors, as a server does.
+/// Like [`open`], for regular use: an engine in this process caches states of passages and vectors, as a server does.
 pub(super) async fn open_for_work(
     server: Option<&String>,
     connection: &ConnectionArgs,

@@ -19,27 +19,29 @@ use moi::profile::{Profiles, Subject, shape};
 use prefix_scheduler::call::Call;
 use protocol::{client, v1};
 
-/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions; the result is stored beside the
-/// models.
+/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions. The result is written to
+/// the store of models.
 ///
-/// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally "title", and
-/// "supporting": true where it contains the answer, or a "label" of .5 or more. A running server uses the result within seconds. For ten passages, about
-/// 30 questions show a bias beyond its error; with fewer, the order stays best first.
+/// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally
+/// "title", and "supporting": true if it contains the answer, or a "label" of at least 0.5. A running server uses the
+/// result within seconds. For ten passages, about 30 questions show a bias beyond its error; with fewer, the order stays
+/// best first.
 ///
-/// With --ranking the fusion weight of each method is learnt, beside an embedding model the share of its cosines, too; its scores
-/// become probabilities of relevance, and of cascade it is learnt how fast outranks_next rises with the difference of two
-/// neighbours. The lines are labelled lists as a retriever
-/// returns them, as for `rerankd compare`; take lists of the retriever that is served. 40 lists or more are a good basis, 10 are
-/// needed. What the calibration is worth is measured on the half of the lists that the fit did not see.
+/// With --ranking, the command fits the fusion weight of each method, and with an embedding model the share of its score.
+/// Scores become probabilities of relevance. For cascade it also fits how fast outranks_next rises with the difference of
+/// two neighbours. The lines are labelled lists as a retriever returns them, as for `rerankd compare`; use lists of the
+/// retriever in production. At least 10 lists are needed, 40 or more are a good basis. The gain is measured on the half
+/// of the lists that the fit did not use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd calibrate --data labelled.jsonl --questions 50\n  \
                         rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation\n  \
                         rerankd calibrate --ranking --remove cascade")]
 pub(super) struct CalibrateArgs {
-    /// Labelled questions; - for standard input. With --ranking labelled lists; may then be repeated.
+    /// Labelled questions; - for standard input. With --ranking labelled lists; then the option may be repeated.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["show", "remove"])]
     pub data: Vec<PathBuf>,
-    // clap passes over `requires` where what is required conflicts with something given, so its options conflict with the same.
+    // clap drops `requires` if the required argument conflicts with a given one, so the options conflict with the same
+    // arguments.
     /// Calibrate ranking methods instead of measuring position bias.
     #[arg(long, conflicts_with_all = ["subject", "add"])]
     ranking: bool,
@@ -57,57 +59,59 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero, requires = "ranking",
         conflicts_with_all = ["subject", "add"])]
     pub relevance_threshold: f64,
-    /// Print one JSON line a method, also on a terminal.
+    /// Print one JSON line per method, also on a terminal.
     #[arg(long, requires = "ranking", conflicts_with_all = ["subject", "add"])]
     pub json: bool,
-    /// Print JSON lines, and in each what every mix that was tried is worth, the built-in one first: the generator's share, that of
-    /// the cosines in the rest, and mean nDCG@10, before any refinement, of all lists with a relevant passage. The calibration is
-    /// stored all the same.
+    /// Print JSON lines, each with the value of every tried mix, the built-in one first: the generator's share, the share
+    /// of the embedding score in the rest, and mean nDCG@10, before any refinement, over all lists with a relevant
+    /// passage. The calibration is stored as usual.
     #[arg(long, requires = "ranking", conflicts_with_all = ["show", "remove", "subject", "add"])]
     pub mixes: bool,
-    /// Print the stored calibrations of ranking methods, and make none.
+    /// Print the stored calibrations of ranking methods, without calibrating.
     #[arg(long, requires = "ranking", conflicts_with_all = ["data", "remove", "subject", "add"])]
     show: bool,
-    /// Remove the stored calibrations of these methods, separated by commas, or of all. A running server goes on without them
+    /// Remove the stored calibrations of these methods, separated by commas, or of all. A running server stops using them
     /// within seconds.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking",
         conflicts_with_all = ["data", "subject", "add"])]
     remove: Vec<String>,
-    /// Use only so many questions of each file.
+    /// Use only the first N questions of each file.
     #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
     pub questions: Option<usize>,
-    /// Leave out so many questions at the beginning of each file.
+    /// Skip the first N questions of each file.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     pub skip: usize,
-    /// Whose likelihood is profiled.
+    /// Likelihood to profile.
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
     subject: SubjectName,
-    /// Cut passages to this many tokens.
+    /// Truncate passages to this many tokens.
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     pub max_passage_tokens: Option<usize>,
-    /// Add to the stored calibration instead of replacing it. Either is written when all questions are measured; without this
-    /// option, the first calibration of a model meanwhile, too. Of --ranking each method is written when its lists are done.
+    /// Add to the stored calibration instead of replacing it. The file is written when all questions are measured; the
+    /// first calibration of a model is also written meanwhile, unless this option is set. With --ranking, each method is
+    /// written when its lists are done.
     #[arg(long)]
     add: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SubjectName {
-    /// The reference answer's likelihood: one prompt per position and supporting passage. An arrangement uses this one first.
+    /// The reference answer's likelihood: one prompt per position and supporting passage. Preferred for ordering
+    /// contexts.
     Answer,
     /// The question's likelihood: the position weights that MOI fits to 3 N random orders of N passages.
     Question,
     Both,
 }
 
-/// Questions between two writes of the profiles, where none are stored: an interruption then loses little.
+/// Questions between two writes of the profiles, if none are stored, so that an interruption loses little.
 const BETWEEN_SAVES: usize = 10;
 
-/// Why a question has no fit beside its answer.
+/// The reason if a question has a profile of its answer only.
 const TOO_LARGE: &str =
     "too large: orders of all passages exceed what a request may take; --max-passage-tokens shortens them";
 
-/// What the questions gave.
+/// Results of the questions.
 struct Measured {
     profiles: Profiles,
     /// Questions whose fit was not used, by reason.
@@ -133,7 +137,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let mut warnings = Warnings::default();
-    // A passage without text has no position to measure.
+    // Passages without text have no position to measure.
     let mut questions = input::questions(data, Empty::LeftOut, &mut warnings)?;
     output::warn(&warnings);
     let name = input::name(data);
@@ -152,8 +156,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let engine = app::engine(&config).await?;
     let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);
     let stored = file.load().map_err(anyhow::Error::from)?;
-    // An interrupted run must not leave a part of its questions in place of a finished one, nor beside others, where the same command
-    // would count them again.
+    // An interrupted run must not replace a finished calibration by a part of its questions. It must not add a part to
+    // others either, because the repeated command would count them twice.
     let keeps_parts = stored.is_empty() && !args.add;
     let mut measured = Measured { profiles: Profiles::default(), refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
@@ -186,7 +190,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input(format!("{name}: none of {} questions could be used", questions.len())));
     }
     if args.add {
-        // Read again: another run may have ended meanwhile.
+        // Read again, because another run may have ended meanwhile.
         measured.profiles.merge(&calibrations::kept(file.load())?);
     }
     save(&measured.profiles)?;
@@ -223,7 +227,8 @@ async fn measure(
         let request = whole_orders(question, args.max_passage_tokens);
         let fit = match engine.rerank(&Call::local(), request, None).await {
             Ok(answer) => answer.fit,
-            // Orders of all passages are many times the answer's prompts. Asked again they would be as many, so the answer counts.
+            // Orders of all passages take many times the tokens of the answer's prompts. A retry would fail as well, so
+            // the answer's profile counts.
             Err(EngineError::Budget { .. } | EngineError::TooLong { .. }) if answer_profile.is_some() => {
                 *measured.refused.entry(TOO_LARGE.to_owned()).or_default() += 1;
                 None
@@ -241,19 +246,19 @@ async fn measure(
             }
         }
     }
-    // Of a question that is told as failed nothing counts: asked again with --add, it would count twice.
+    // A failed question contributes nothing, because a retry with --add would count it twice.
     if let Some(values) = answer_profile {
         measured.profiles.observe(Subject::Answer, &values);
     }
     Ok(())
 }
 
-/// 3 N random orders identify the weights of N positions; N cyclic or Latin orders leave them to the prior. The seed differs
-/// from question to question, so that no peculiarity of one design enters every fit.
+/// 3 N random orders identify the weights of N positions; N cyclic or Latin orders leave them to the prior. The seed
+/// differs per question, so that no peculiarity of one design enters every fit.
 fn whole_orders(question: &input::Question, passage_tokens: Option<usize>) -> RerankRequest {
     let seed = u64::try_from(question.line).unwrap_or_default();
     RerankRequest {
-        // The profiles are the generator's: they arrange what it reads.
+        // The profiles describe the generator, whose contexts they order.
         scorer: "generator".to_owned(),
         query: question.question.clone(),
         passages: question.passages.clone(),

@@ -1,4 +1,4 @@
-//! `rerankd calibrate --ranking --show` and `--remove`: calibrations that are stored.
+//! `rerankd calibrate --ranking --show` and `--remove`: stored calibrations.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::{app, telemetry};
 use engine::fusion::calibration::Calibration;
 use engine::models::Role;
 
-/// The name that stands for every method.
+/// The name for all methods.
 const ALL: &str = "all";
 
-/// The files of the configured generators, with what they hold.
+/// The files of the configured generators, with their content.
 fn stored(settings: &SettingsArgs) -> Result<Vec<(Role, CalibrationFile, Vec<Calibration>)>, Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
@@ -26,7 +26,8 @@ fn stored(settings: &SettingsArgs) -> Result<Vec<(Role, CalibrationFile, Vec<Cal
     Ok(files)
 }
 
-/// What is stored, read again after the work. What cannot be used was set aside and is told: it is no reason to lose what was measured.
+/// The stored content, read again after the measurements. An unusable file was set aside and is reported; the
+/// measurements are kept.
 pub(super) fn kept<T: Default>(loaded: Result<T, ProfileError>) -> Result<T, Failure> {
     match loaded {
         Err(error @ ProfileError::Damaged { .. }) => {
@@ -49,9 +50,9 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
         "generator",
         "method",
         "fused with",
-        "weight, and that of cosines",
+        "weight, embedding weight",
         "intercept, slope",
-        "log-odds of outranks_next a nat",
+        "log-odds of outranks_next per nat",
         "lists",
         "calibration error",
     ]);
@@ -70,7 +71,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
     output::print(&format!("{table}\n"))
 }
 
-/// The model's share, and that of the cosines in the other side, for people.
+/// The model's weight, and the embedding model's share of the rest, for people.
 pub(super) fn weights(one: &Calibration) -> String {
     let cosines = |share: f64| format!(", {share:.1} of the rest");
     one.mix.map_or_else(
@@ -86,7 +87,7 @@ fn line(role: Role, one: &Calibration) -> Value {
     line
 }
 
-/// What every line says of a calibration.
+/// The fields of a calibration in every line.
 pub(super) fn fields(one: &Calibration) -> Value {
     json!({
         "method": one.method,
@@ -103,7 +104,7 @@ pub(super) fn fields(one: &Calibration) -> Value {
     })
 }
 
-/// Removes the calibrations of these methods. A running server goes on without them within seconds.
+/// Removes the calibrations of these methods. A running server stops using them within seconds.
 pub(super) fn remove(methods: &[String], settings: &SettingsArgs) -> Result<(), Failure> {
     let files = stored(settings)?;
     let named = |one: &Calibration| methods.iter().any(|method| *method == one.method || method == ALL);

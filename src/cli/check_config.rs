@@ -9,7 +9,7 @@ use crate::config::DEFAULTS;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  RERANKD__LIMITS__PASSAGES=50 rerankd check-config --config rerankd.toml")]
 pub(super) struct CheckConfigArgs {
-    /// Print every key with its default value and its meaning instead.
+    /// Instead, print every key with its default value and its meaning.
     #[arg(long)]
     defaults: bool,
 }

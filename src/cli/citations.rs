@@ -20,12 +20,12 @@ use rag_metrics::citation::OutOfRange;
 
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
 ///
-/// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of
-/// objects with "text" and optional "title", in the order of their numbers; and optionally "question", "id" and "system". `rerankd
-/// evaluate --task long-answer` writes such lines to answers.jsonl in its folder. Prints one JSON object with the statements of each
-/// answer, its line, and the means, also those of each system. Lines are read as docs/files.md says. Answers that are refused are
-/// reported and left out; the exit code is then 2. An answer without citations counts 0 in the mean precision, as in the authors'
-/// program. The generator is not loaded. A command that is interrupted prints nothing.
+/// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts
+/// or of objects with "text" and optional "title", in the order of their numbers; and optionally "question", "id" and
+/// "system". `rerankd evaluate --task long-answer` writes such lines to answers.jsonl in its folder; docs/files.md
+/// describes the format. Prints one JSON object with the statements of each answer, its line, and the means, also per
+/// system. Refused answers are reported and left out; the exit code is then 2. An answer without citations counts 0 in
+/// the mean precision, as in the authors' program. The generator is not loaded. An interrupted command prints nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
                         rerankd citations --input evaluation/answers.jsonl\n  \
@@ -62,7 +62,7 @@ impl CitationsArgs {
     }
 }
 
-/// Where an answer comes from.
+/// Origin of an answer.
 struct Source {
     line: usize,
     id: Option<Value>,
@@ -82,7 +82,7 @@ fn means<'a>(answers: impl Iterator<Item = &'a Checked> + Clone) -> Value {
     })
 }
 
-/// The means of each system; null where no answer names one.
+/// The means of each system; null if no answer names one.
 fn systems(answers: &[Checked]) -> Value {
     let names: BTreeSet<&str> = answers.iter().filter_map(|(source, _)| source.system.as_deref()).collect();
     let of = |name| means(answers.iter().filter(|(source, _)| source.system.as_deref() == Some(name)));
@@ -116,7 +116,7 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
         bar.inc(1);
         match checked {
             Ok(answer) => answers.push((source, answer)),
-            // The other answers have verdicts all the same. Without a model none has.
+            // Other answers may have verdicts. Without a model none has.
             Err(Refusal::Question(problem)) => {
                 refused += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", source.line)));

@@ -28,7 +28,7 @@ use protocol::v1;
     after_help = "Example:\n  rerankd compress --query 'who wrote Middlemarch' --ratio 0.4 passages.jsonl > short.json\n  rerankd compress passages.jsonl --compressed short.json --recover 'wrote Middlemarch 1871'"
 )]
 pub(super) struct CompressArgs {
-    /// Query that the passages are for.
+    /// Query to keep content for.
     #[arg(long, required_unless_present = "recover")]
     query: Option<String>,
     /// Passages, one JSON value per line; - for standard input.
@@ -39,22 +39,22 @@ pub(super) struct CompressArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// How passages are compressed.
+    /// Compression method.
     #[arg(long, value_enum, default_value_t = CompressionName::LongLlmLingua)]
     method: CompressionName,
     #[command(flatten)]
     compression: CompressionArgs,
-    /// Method that ranks the passages first; by default query-generation for long-llm-lingua, whose prompts
-    /// the compression shares, and the given order for selective-context.
+    /// Method that ranks the passages first; by default query-generation for long-llm-lingua, whose prompts the
+    /// compression shares, and the input order for selective-context.
     #[arg(long, value_name = "METHOD", value_parser = method_parser())]
     rank: Option<String>,
     /// Number of passages to keep before they are compressed, best first; by default all.
     #[arg(long, value_name = "COUNT", value_parser = super::count)]
     top_n: Option<usize>,
-    /// Put what this response quotes from compressed passages back into the words of the original ones. Asks no model.
+    /// Replace quotations of compressed passages in this response by the original words. Asks no model.
     #[arg(long, value_name = "RESPONSE", requires = "compressed")]
     recover: Option<String>,
-    /// What this command, or rerank --compress, printed for the same passages as JSON.
+    /// JSON output of this command, or of rerank --compress, for the same passages.
     #[arg(long, value_name = "FILE", requires = "recover")]
     compressed: Option<PathBuf>,
     /// Output format; by default a table on a terminal and JSON in a pipe.
@@ -62,19 +62,19 @@ pub(super) struct CompressArgs {
     format: Option<Format>,
 }
 
-/// How much is kept, in which pieces.
+/// Amount to keep, and the unit.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct CompressionArgs {
-    /// What is kept or dropped as a whole; by default sentence for selective-context and token for long-llm-lingua.
+    /// Unit that is kept or dropped as a whole; by default sentence for selective-context and token for long-llm-lingua.
     #[arg(long, value_enum)]
     unit: Option<UnitName>,
-    /// Share of the tokens to keep, above 0 and at most 1; .5 by default.
+    /// Share of the tokens to keep, above 0 and at most 1; 0.5 by default.
     #[arg(long, value_name = "SHARE", conflicts_with = "target_tokens")]
     ratio: Option<f64>,
-    /// Tokens to keep of all passages together.
+    /// Tokens to keep over all passages.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     target_tokens: Option<u32>,
-    /// long-llm-lingua: how much larger the best passage's share is than the mean, from 0 to 1; .3 by default.
+    /// long-llm-lingua: share of the best passage above the mean, from 0 to 1; 0.3 by default.
     #[arg(long, value_name = "SHARE")]
     ratio_spread: Option<f64>,
 }
@@ -99,7 +99,7 @@ enum Format {
 }
 
 impl CompressionArgs {
-    /// Whether any of them is.
+    /// True if any option is given.
     pub(super) const fn is_given(&self) -> bool {
         self.unit.is_some() || self.ratio.is_some() || self.target_tokens.is_some() || self.ratio_spread.is_some()
     }
@@ -140,7 +140,7 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     let request = RerankRequest {
         query: args.query.clone().unwrap_or_default(),
         passages: if given_order { in_given_order(passages) } else { passages },
-        // Nothing has ranked them that an arrangement could go by.
+        // There is no ranking to arrange by.
         context_order: if given_order { ContextOrder::Given } else { ContextOrder::default() },
         method: methods::find(ranked_by),
         top_n: args.top_n,
@@ -169,13 +169,13 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     }
 }
 
-/// Passages with scores by which the retriever's method keeps their order.
+/// Gives passages scores for which the retriever's method keeps their order.
 fn in_given_order(passages: Vec<Passage>) -> Vec<Passage> {
     let scored = |(place, passage): (usize, Passage)| Passage { retriever_score: Some(-real(place)), ..passage };
     passages.into_iter().enumerate().map(scored).collect()
 }
 
-/// A response whose quotations are in the words of the passages, by a report that was printed for them.
+/// Replaces quotations in a response by the passages' original words, using the report of their compression.
 fn recovered(response: &str, passages: &[Passage], compressed: &Path) -> Result<String, Failure> {
     let name = compressed.display();
     let text = input::read(compressed)?;
@@ -213,7 +213,7 @@ pub(super) fn json(report: &v1::CompressionReport) -> Value {
     })
 }
 
-/// The report as text: a row a passage, in the order of the context.
+/// The report as text: one row per passage, in the order of the context.
 pub(super) fn table(report: &v1::CompressionReport, request: &RerankRequest) -> String {
     let mut table = output::table(&["was", "id", "before", "after", "kept", "compressed passage"]);
     for column in [0, 2, 3, 4] {

@@ -1,4 +1,4 @@
-//! Flags of the commands that ask a server.
+//! Options for the connection to a server.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,17 @@ use super::Failure;
 use crate::config;
 use protocol::connect::Server;
 
-/// Heading of these flags in the help. It stands at each: set for the struct, it would hold for every flag after it, too.
+/// Heading of these options in the help. It is repeated for each, because a heading on the struct would apply to all
+/// later options.
 pub(super) const HEADING: &str = "Connection to the server";
 
-/// How a server is reached.
+/// Connection settings.
 #[derive(Debug, Args)]
 pub(super) struct ConnectionArgs {
-    /// PEM file with the authority of the server's certificate; by default the public authorities.
+    /// PEM file with the certificate authority of the server's certificate; by default the public authorities.
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// PEM file with a client certificate, for a server that asks for one.
+    /// PEM file with a client certificate, for a server that requires one.
     #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// PEM file with the private key of --cert.

@@ -17,11 +17,12 @@ use moi::{FitError, Observation, Orientation};
 /// Fit utilities and position bias to given scores.
 ///
 /// The input is a JSON object. Required: n (passages), permutations (rows of passage indices from 0) and scores (one per
-/// row; any finite numbers, since the fit is the same for scores that are all shifted). Optional: l (positions per row, default n); problem, P1 (regularised, default) or P0 (the paper's
-/// objective); a0 (prior position weights); lam and rho (strengths of the two penalties); sigma2 (share of noise, default
-/// 0.5); monotone; anchor (score of each passage alone, which settles the direction and, for l < n under P1, is fitted too);
-/// domain (`as_is`, `log_z`, `log_winsor_z`, `rank_normal`). The default domain is `as_is` for P0 and if lam or rho is given,
-/// else `log_winsor_z`, or `log_z` if the anchor is fitted.
+/// row; any finite numbers, as a common shift does not change the fit). Optional: l (positions per row, default n);
+/// problem, P1 (regularised, default) or P0 (the paper's objective); a0 (prior position weights); lam and rho (strengths
+/// of the two penalties); sigma2 (share of noise, default 0.5); monotone; anchor (score of each passage alone, which
+/// decides the direction and, for l < n under P1, is fitted too); domain (`as_is`, `log_z`, `log_winsor_z`,
+/// `rank_normal`). The default domain is `as_is` for P0 and if lam or rho is given, else `log_winsor_z`, or `log_z` if
+/// the anchor is fitted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  echo '{\"n\":2,\"permutations\":[[0,1],[1,0]],\"scores\":[-20.0,-22.5]}' | rerankd fit --input -"
@@ -32,7 +33,7 @@ pub(super) struct FitArgs {
     input: PathBuf,
 }
 
-/// Keys of the input. Other keys are ignored: files of other programs have more.
+/// Keys of the input. Other keys are ignored, because files of other programs have more.
 #[derive(Debug, Deserialize)]
 struct ProblemFile {
     n: usize,
@@ -68,7 +69,7 @@ fn in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Resul
     spelt.map_err(D::Error::custom)
 }
 
-/// The same; null is no name.
+/// A name in any letter case, or null for none.
 fn optional_in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
     in_any_case(StringDeserializer::new(name)).map(Some)
@@ -90,7 +91,7 @@ pub(super) fn run(args: &FitArgs) -> Result<(), Failure> {
 
 fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
     let bad = |problem: String| Failure::Input(format!("{}: {problem}", input::name(path)));
-    // It has no texts, so that no half of a surrogate pair is worth a warning.
+    // The file has no texts, so warnings about half surrogate pairs are not reported.
     let file: ProblemFile = input::whole(text, path, &mut Warnings::default())?;
     if file.permutations.len() != file.scores.len() {
         let (orders, scores) = (file.permutations.len(), file.scores.len());
@@ -170,7 +171,7 @@ mod tests {
         solve(text, Path::new("p.json")).unwrap_err().to_string()
     }
 
-    /// The one for early positions was printed, whichever end the fit was made from.
+    /// The prior depends on the end that the fit was made from.
     #[test]
     fn the_prior_is_the_one_that_was_taken() {
         let text = r#"{"n":2,"permutations":[[0,1],[1,0]],"scores":[-1,-2],"anchor":[-5,-1]}"#;

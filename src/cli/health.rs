@@ -9,11 +9,11 @@ use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output};
 use protocol::client;
 
-/// Check whether a server is serving; the exit code is 0 if it is.
+/// Check if a server is serving; the exit code is 0 if it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd health --server 127.0.0.1:50051 --wait 60")]
 pub(super) struct HealthArgs {
-    /// Address of the server; by default `server.listen` of the configuration, on loopback where that is every address.
+    /// Address of the server; by default `server.listen` of the configuration, or loopback if that is a wildcard address.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(super) async fn run(args: HealthArgs, settings: &SettingsArgs) -> Result<(),
     output::print("SERVING\n")
 }
 
-/// The address at which a server that listens on `listen` is asked from the same machine.
+/// The address for reaching, from the same machine, a server that listens on `listen`.
 fn reached_from_here(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

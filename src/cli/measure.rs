@@ -14,19 +14,19 @@ use files::Warnings;
 use rag_metrics::belief::seper::Aggregate;
 use rag_metrics::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};
 
-/// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, perplexity, lexical similarity, and their changes
-/// by context.
+/// Measure answers that another program sampled: SePer, semantic and predictive entropies, perplexity, lexical
+/// similarity, and their changes by context.
 ///
 /// The input is a JSON object. "with" is a list of answers given with context, "without" an optional list of answers given
 /// without it. An answer is an object with "text" and either "token_log_probabilities" or "log_likelihood" and "tokens". These are
 /// natural logarithms, so none may be above 0.
 ///
 /// Optional: "question"; "references", a list of texts; "verdicts", a list of objects with "premise", "hypothesis",
-/// "entailment", "neutral" and "contradiction". The entailment model judges the pairs that are needed and not listed. The
+/// "entailment", "neutral" and "contradiction". The entailment model judges the needed pairs that are not listed. The
 /// generator is not loaded.
 ///
-/// Set "paired" to true if answer i of both lists was drawn with the same random numbers (the same seed). Standard errors of
-/// the changes then leave answer i out of both lists at once; otherwise the two lists are taken as independent.
+/// Set "paired" to true if answer i of both lists was drawn with the same random numbers (the same seed). Standard errors
+/// of the changes then leave answer i out of both lists at once; otherwise the two lists are taken as independent.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd measure --input belief.json --rule strict")]
 pub(super) struct MeasureArgs {
@@ -37,23 +37,23 @@ pub(super) struct MeasureArgs {
     options: OptionArgs,
 }
 
-/// How answers are measured; shared with `utility`.
+/// Options for measuring answers, shared with `utility`.
 #[derive(Debug, Args)]
 pub(super) struct OptionArgs {
-    /// How answers are weighted: by mean token log-probability, by their sum, or equally.
+    /// Weights of the answers: by mean token log-probability, by their sum, or equal.
     #[arg(long, value_enum, default_value_t = WeightingName::Mean)]
     weighting: WeightingName,
-    /// When two answers mean the same: both directions entail each other, neither contradicts and one entails, or both
-    /// reach --threshold.
+    /// Rule for two answers with the same meaning: both directions entail each other, neither contradicts and one
+    /// entails, or both reach --threshold.
     #[arg(long, value_enum, default_value_t = RuleName::Strict)]
     rule: RuleName,
     /// For --rule threshold: least probability of entailment in both directions.
     #[arg(long, default_value_t = 0.5, value_parser = super::probability)]
     threshold: f64,
-    /// Soft SePer takes the larger entailment of the two directions instead of answer to reference.
+    /// Soft SePer uses the larger entailment of the two directions instead of answer to reference.
     #[arg(long)]
     either_direction: bool,
-    /// How the values for several references become one.
+    /// Aggregation of the values for several references.
     #[arg(long, value_enum, default_value_t = AggregateName::Mean)]
     aggregate: AggregateName,
     /// Judge texts without the question before them.
@@ -177,12 +177,12 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
     let verdict = |entry: VerdictEntry| {
         let verdict =
             Verdict { entailment: entry.entailment, neutral: entry.neutral, contradiction: entry.contradiction };
-        // As answers are: a verdict names its texts.
+        // Trimmed like answers, because a verdict is found by its texts.
         (entry.premise.trim().to_owned(), entry.hypothesis.trim().to_owned(), verdict)
     };
     let input = MeasureInput {
         question: document.question,
-        // As the texts of verdicts are.
+        // Trimmed like the texts of verdicts.
         references: document.references.into_iter().map(|reference| reference.trim().to_owned()).collect(),
         with_context: responses("with", document.with)?,
         context_free: responses("without", document.without)?,

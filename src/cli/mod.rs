@@ -78,8 +78,8 @@ enum Command {
     Man(shell::ManArgs),
 }
 
-/// The arguments. A variable that is set to nothing names no file, as in an environment file whose value was left empty; clap would
-/// refuse it as an empty `--config`.
+/// The arguments. An empty variable, as in an environment file without a value, names no file; clap would refuse it as an
+/// empty `--config`.
 fn arguments() -> Cli {
     let mut command = Cli::command();
     if config::names_no_file() {
@@ -89,7 +89,7 @@ fn arguments() -> Cli {
     parsed.unwrap_or_else(|error| refuse(&error))
 }
 
-/// Ends the program with clap's error, in which a long argument is shortened.
+/// Ends the program with clap's error. Long arguments in it are shortened.
 fn refuse(error: &clap::Error) -> ! {
     let text = error.render().to_string();
     let short = output::short_lines(&text);
@@ -117,23 +117,23 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl SettingsArgs {
-    /// Loads the configuration. `flags` are a command's own options and override every other source.
+    /// Loads the configuration. `flags` are options of the command and override every other source.
     fn load(&self, flags: Vec<(String, String)>) -> Result<Config, ConfigError> {
         let all: Vec<(String, String)> = self.set.iter().cloned().chain(flags).collect();
         Config::load(self.config.as_deref(), &all)
     }
 }
 
-/// An error, by the exit code that it causes.
+/// An error with its exit code.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// Bad usage or input, or what the models are not set up for; exit code 2.
+    /// Bad usage or input, or a request that the models are not set up for; exit code 2.
     #[error("{0}")]
     Input(String),
     /// No server at the address; exit code 69.
     #[error("{0}")]
     Unreachable(String),
-    /// A server that was stopped before it had answered its calls; exit code 75 (EX_TEMPFAIL).
+    /// The server was stopped before it had answered its calls; exit code 75 (EX_TEMPFAIL).
     #[error("stopped before every call was answered: {0} cancelled")]
     Cut(usize),
     /// Bad configuration; exit code 78.
@@ -199,13 +199,13 @@ fn probability(text: &str) -> Result<f64, String> {
     above_zero(text).ok().filter(|number| *number <= 1.0).ok_or_else(|| "must be above 0 and at most 1".to_owned())
 }
 
-/// A number of things, for an argument. 0 would be "not given" on the way to a server, and none in this process.
+/// A count, for an argument. 0 is refused: it means "not given" to a server, and "none" in this process.
 fn count(text: &str) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "must be a whole number above 0".to_owned())
 }
 
-/// A number of requests at once, for an argument. Each request to a server has its own connection.
+/// A number of concurrent requests, for an argument. Each request to a server has a separate connection.
 fn at_once(text: &str) -> Result<usize, String> {
     count(text).ok().filter(|number| *number <= 256).ok_or_else(|| "must be a whole number from 1 to 256".to_owned())
 }
@@ -213,8 +213,8 @@ fn at_once(text: &str) -> Result<usize, String> {
 /// Time for computations to stop after the command has ended.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Threads that move messages. Large messages are converted and dropped on them, for milliseconds each; a health check must
-/// find another.
+/// Threads of the reactor. Large messages are converted and dropped on them, for milliseconds each; a health check needs
+/// another thread.
 fn reactors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(4) * 2
 }
@@ -244,7 +244,7 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<(), Failure> {
     let settings = cli.settings;
-    // A server has its own way to end.
+    // A server handles signals itself.
     if !matches!(cli.command, Command::Serve(_)) {
         signals::end_first_process().map_err(anyhow::Error::from)?;
     }
@@ -277,7 +277,7 @@ mod tests {
 
     use super::{Cli, connection};
 
-    /// A heading of flattened arguments holds for every one after them, too.
+    /// A heading of flattened arguments applies to all later ones, too.
     #[test]
     fn only_flags_of_the_connection_stand_below_its_heading() {
         for command in Cli::command().get_subcommands() {

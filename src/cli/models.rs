@@ -22,14 +22,15 @@ pub(super) struct ModelsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the catalogue and which of its models are in the store.
+    /// List the models of the catalogue, with their state in the store.
     #[command(after_help = "Example:\n  rerankd models list")]
     List,
     /// Fetch models and prepare them for this machine. Models that are already in the store are not fetched again.
     ///
-    /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types of each generator
-    /// are then measured: the file is re-encoded to BF16 and F16, on an accelerator to BF16 alone, and the fastest file is kept. This
-    /// takes seconds to minutes, once for each file and CPU or accelerator. A running server uses the choice from its next start.
+    /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types
+    /// of each generator are then measured: the file is re-encoded to BF16 and F16, on an accelerator only to BF16, and
+    /// the fastest file is kept. This takes seconds to minutes, once for each file and CPU or accelerator. A running
+    /// server uses the choice from its next start.
     #[command(
         after_help = "Examples:\n  rerankd models pull\n  rerankd models pull smollm2-135m-instruct\n  rerankd models pull --set generator.model=/models/x.gguf"
     )]
@@ -37,43 +38,44 @@ enum Action {
         /// Names in the catalogue; without any, the models of the configuration.
         names: Vec<String>,
     },
-    /// Take up a model of the Hugging Face Hub: fetch its files, and write an entry with their sizes and hashes into your catalogue.
+    /// Add a model of the Hugging Face Hub: fetch its files, and write an entry with their sizes and hashes into your
+    /// catalogue.
     ///
-    /// The entry names the commit, so that every machine with this catalogue pulls the same bytes.
+    /// The entry pins the commit, so that every machine with this catalogue pulls the same bytes.
     #[command(
         after_help = "Examples:\n  rerankd models add Qwen/Qwen2.5-0.5B-Instruct-GGUF qwen2.5-0.5b-instruct-q8_0.gguf --to models.toml\n  \
                       rerankd models add mixedbread-ai/mxbai-rerank-xsmall-v1 onnx/model.onnx tokenizer.json config.json --role reranker --to models.toml\n  \
                       rerankd serve --set models.catalog=models.toml --model qwen2.5-0.5b-instruct-q8_0"
     )]
     Add(AddArgs),
-    /// Hash the files in the store and compare them with the catalogue. What is damaged is fetched again by the next pull.
+    /// Hash the files in the store and compare them with the catalogue. The next pull fetches damaged files again.
     #[command(after_help = "Example:\n  rerankd models verify")]
     Verify {
-        /// Names in the catalogue; without any, all models in the store. Of these, only a model of the configuration makes the command
-        /// fail; the default method ranks without the embedding model.
+        /// Names in the catalogue; without any, all models in the store. In the latter case, only models of the
+        /// configuration make the command fail, except the embedding model, without which the default method still ranks.
         names: Vec<String>,
     },
 }
 
 #[derive(Debug, Args)]
 struct AddArgs {
-    /// The repository, and a commit, tag or branch of it.
+    /// The repository, optionally with a commit, tag or branch.
     #[arg(value_name = "OWNER/NAME[@REVISION]")]
     repository: String,
-    /// The model's file in the repository, then those that must lie beside it, such as tokenizer.json.
+    /// The model's file in the repository, then other files that must be in the same folder, such as tokenizer.json.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// What the model is for. Embedding models are not taken: how they pool lies in folders of theirs, so give embedding.model the path
-    /// of the whole repository.
+    /// Role of the model. Embedding models are not supported, because files in subfolders state their pooling: set
+    /// embedding.model to the path of the whole repository instead.
     #[arg(long, default_value = "generator", value_parser = ["generator", "reranker", "entailment", "adapter"])]
     role: String,
-    /// Name of the entry [default: the file's name of a GGUF file, the repository's of another one].
+    /// Name of the entry [default: the file's name of a GGUF file, otherwise the repository's name].
     #[arg(long)]
     name: Option<String>,
     /// The licence, as an SPDX identifier or in words.
     #[arg(long, default_value = "see the repository")]
     licence: String,
-    /// The catalogue that gets the entry; it is made where it is missing [default: models.catalog, which exists].
+    /// The catalogue to add the entry to; it is created if missing [default: models.catalog, which exists].
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -98,7 +100,7 @@ impl AddArgs {
 
 /// Fetches the files, writes the entry, and measures a generator.
 async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
-    let missing = "--to: must name the catalogue that gets the entry, where models.catalog names none";
+    let missing = "--to: must name the catalogue for the entry, because models.catalog is not set";
     let to = args.to.clone().or_else(|| config.catalog.clone()).ok_or_else(|| Failure::Input(missing.to_owned()))?;
     let at = |error: std::io::Error| Failure::Input(format!("{}: {error}", to.display()));
     let read = || match std::fs::read_to_string(&to) {
@@ -110,7 +112,7 @@ async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
     if wanted.repository.split('/').filter(|part| !part.is_empty() && !part.contains('@')).count() != 2 {
         return Err(Failure::Input(format!("{:?}: must be OWNER/NAME, or OWNER/NAME@REVISION", args.repository)));
     }
-    // A catalogue that would not be read is told before anything is fetched.
+    // An invalid catalogue is reported before anything is fetched.
     let own = if text.is_empty() { None } else { Some(to.as_path()) };
     let catalog = Catalog::load(own).map_err(|error| Failure::Input(error.to_string()))?;
     if catalog.find(&wanted.name).is_some() {
@@ -121,13 +123,13 @@ async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
     with(&text, Entry::stand_in(&wanted.name, wanted.role)).map_err(unusable)?;
     let entry = config.store.adopt(&wanted, output::progress_wanted()).await.map_err(failed)?;
     let (name, path) = (entry.name.clone(), config.store.path_of(&entry));
-    // Another command, or an editor, may have added to it meanwhile.
+    // Another command, or an editor, may have changed it meanwhile.
     let whole = with(&read()?, entry).map_err(unusable)?;
     write_atomically(&to, whole.as_bytes()).map_err(at)?;
     output::print(&format!("{name}  {}\n", path.display()))?;
     say(&format!("{name} is in {}; use it with --set models.catalog={}", to.display(), to.display()));
     if wanted.role == Role::Generator {
-        // By its path: this process has the catalogue of before.
+        // By its path, because this process has loaded the catalogue without the entry.
         measure(config, &Generator { model: path.display().to_string(), ..config.generator.clone() }).await?;
     }
     Ok(())
@@ -157,7 +159,7 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     for entry in &entries {
         match store.pull(entry, output::progress_wanted()).await {
             Ok(path) => output::print(&format!("{}  {}\n", entry.name, path.display()))?,
-            // The server does without it; a mirror may not have it.
+            // The server works without it, and a mirror may lack it.
             Err(error) if names.is_empty() && dispensable(entry.role) => {
                 say(&format!("{error}; the default method ranks without {}", entry.name));
             }
@@ -168,7 +170,7 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         for (section, generator) in config.generators() {
             app::locate_adapter(section, generator, store).map_err(anyhow::Error::from)?;
         }
-        // A choice belongs to a file and to what it runs on.
+        // A choice belongs to a file and to the CPU or accelerator.
         let runs = |generator: &Generator| (generator.model.clone(), generator.gpu_layers);
         let scorer = config.scorer.iter().filter(|scorer| runs(scorer) != runs(&config.generator));
         for generator in std::iter::once(&config.generator).chain(scorer) {
@@ -177,7 +179,7 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     for entry in entries.iter().filter(|entry| entry.role == Role::Generator) {
-        // By the settings with which it runs; by the generator's where it is not configured.
+        // With the settings of the configured generator or scorer; otherwise with those of the generator.
         let (generator, scorer) = (Some(&config.generator), config.scorer.as_ref());
         let mut own: Vec<&Generator> =
             generator.into_iter().chain(scorer).filter(|section| section.model == entry.name).collect();
@@ -192,8 +194,8 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a server of this configuration serves without the models of a role: the embedding model, and the library where it alone
-/// needs it.
+/// True if a server serves without the models of a role: the embedding model, and ONNX Runtime if only the embedding
+/// model needs it.
 fn is_dispensable(config: &Config, role: Role) -> bool {
     role == Role::Embedding
         || (role == Role::Library && config.entailment.model.is_none() && config.rerankers.reranker.is_none())
@@ -234,8 +236,8 @@ fn say(line: &str) {
 /// The entry of the library that runs ONNX models.
 const ONNX_RUNTIME: &str = "onnxruntime";
 
-/// The entries of the catalogue that the configuration names. Models given by path need no fetching.
-/// `says` whether to tell that the catalogue lacks ONNX Runtime.
+/// The catalogue entries of the configured models. Models given by path need no fetching. If `says` is set, a missing
+/// ONNX Runtime is reported.
 fn configured(config: &Config, says: bool) -> Vec<&Entry> {
     let scorers = [&config.rerankers.reranker, &config.rerankers.embedding];
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
@@ -280,7 +282,7 @@ fn list(store: &Store) -> Result<(), Failure> {
                 serde_json::json!({
                     "name": entry.name, "role": entry.role.to_string(), "bytes": entry.bytes, "sha256": entry.sha256,
                     "licence": entry.licence, "stored": store.holds(entry),
-                    // A path need not be UTF-8, which JSON is.
+                    // JSON cannot hold a path that is not UTF-8.
                     "path": store.path_of(entry).display().to_string(),
                 })
             })
@@ -308,7 +310,7 @@ fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
     for entry in entries {
         match store.verify(entry) {
             Ok(()) => output::print(&format!("{}: good\n", entry.name))?,
-            // A file that nobody asks for must keep no server from its start.
+            // A file that is not configured must not prevent a server's start.
             Err(error)
                 if names.is_empty()
                     && (is_dispensable(config, entry.role) || !needed.contains(&entry.name.as_str())) =>

@@ -14,14 +14,14 @@ pub(super) struct OpeningArgs {
     /// Instruction before the passages, in place of the built-in one; at most 4,000 characters.
     #[arg(long, value_name = "TEXT")]
     instruction: Option<String>,
-    /// Worked examples after the instruction: JSON objects with "passage", "query" and optional "passage_title", one a line,
-    /// at most 16.
+    /// Worked examples after the instruction: JSON objects with "passage", "query" and optional "passage_title", one per
+    /// line, at most 16.
     #[arg(long, value_name = "FILE")]
     examples: Option<PathBuf>,
 }
 
 impl OpeningArgs {
-    /// Refuses what no server takes, so that it is told before a model is loaded or a list is ranked.
+    /// Refuses an invalid instruction or examples before a model is loaded or a list is ranked.
     pub(super) fn opening(&self) -> Result<Opening, Failure> {
         if self.instruction.as_ref().is_some_and(|text| text.trim().is_empty()) {
             return Err(Failure::Input("--instruction: must not be empty".to_owned()));

@@ -13,21 +13,21 @@ use engine::rerank::RerankRequest;
 use files::Warnings;
 use protocol::v1;
 
-/// Whether standard output is a terminal.
+/// True if standard output is a terminal.
 pub(super) fn on_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Whether standard error is a terminal.
+/// True if standard error is a terminal.
 pub(super) fn progress_wanted() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// How often long work says how far it is where standard error is no terminal.
+/// Interval between progress lines if standard error is not a terminal.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
-/// A progress bar over so many questions, or whatever is counted, with a message and the time left. Where standard error is no
-/// terminal, such as a log, a line now and then instead.
+/// A progress bar over `count` items, with a message and the time left. If standard error is not a terminal, such as a
+/// log, it prints an occasional line instead.
 pub(super) fn progress(count: usize, of: &'static str) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(count as u64), target).with_prefix(of);
@@ -47,7 +47,8 @@ pub(super) fn progress(count: usize, of: &'static str) -> ProgressBar {
     bar
 }
 
-/// By the mean pace so far. That of the last items alone says centuries after a pause. `None` before the first item.
+/// Estimated from the mean pace: the pace of the last items would give centuries after a pause. `None` before the first
+/// item.
 fn time_left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
     let rest = Duration::from_secs(all.saturating_sub(done));
     (done > 0).then(|| elapsed.mul_f64(rest.as_secs_f64() / Duration::from_secs(done).as_secs_f64()))
@@ -62,7 +63,7 @@ fn progress_line(bar: &ProgressBar) -> String {
     format!("{done}/{all} {}{parted}{message}{left}", bar.prefix())
 }
 
-/// A spinner for work without steps; hidden where standard error is no terminal.
+/// A spinner for work without steps; hidden if standard error is not a terminal.
 pub(super) fn spinner(message: &'static str) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let spinner = ProgressBar::with_draw_target(None, target).with_message(message);
@@ -70,12 +71,12 @@ pub(super) fn spinner(message: &'static str) -> ProgressBar {
     spinner
 }
 
-/// Writes text to standard output. A reader may close the pipe early, which is no error.
+/// Writes text to standard output. A reader may close the pipe early, which is not an error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     stream(text).map(drop)
 }
 
-/// Writes a part of the output. False where the reader has closed the pipe: what would follow is for nobody.
+/// Writes a part of the output. Returns false if the reader has closed the pipe, so that the caller can stop.
 pub(super) fn stream(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -96,12 +97,12 @@ pub(super) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "rerankd: {}", short_lines(text));
 }
 
-/// A message in which every line is short enough to be one of ours: the input of a command may be long.
+/// Shortens every line of a message to our maximum: a message may quote a command's long input.
 pub(super) fn short_lines(text: &str) -> String {
     text.lines().map(brief).collect::<Vec<_>>().join("\n")
 }
 
-/// Prints what readers of files repaired or left out.
+/// Prints the repairs and omissions of file readers.
 pub(super) fn warn(warnings: &Warnings) {
     warnings.lines().for_each(|warning| complain(&warning));
 }
@@ -113,7 +114,7 @@ const LEAST_WIDTH: u16 = 60;
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    // Terminals without a size, as some of containers are, would get columns of one character.
+    // Some terminals, such as those of containers, report no width; columns would then get one character.
     if table.width().is_some_and(|width| width < LEAST_WIDTH) {
         table.set_width(LEAST_WIDTH);
     }
@@ -155,15 +156,15 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     }
     if let Some(diagnostics) = &answer.diagnostics {
         text.push_str(&format!(
-            "direction settled by {}; expected Kendall tau {:.2}{}\n",
+            "direction decided by {}; expected Kendall tau {:.2}{}\n",
             settled_by(diagnostics.orientation()),
             diagnostics.expected_tau,
-            if diagnostics.prior_dominated { "; the prior decided what the scores left open" } else { "" },
+            if diagnostics.prior_dominated { "; the prior decided the rest" } else { "" },
         ));
     }
     if let Some(probability) = answer.none_relevant {
         let count = request.passages.len();
-        text.push_str(&format!("P(none of the {count} given passages is relevant) {probability:.2}\n"));
+        text.push_str(&format!("P(none of the {count} passages is relevant) {probability:.2}\n"));
     } else if answer.none_helps == Some(true) {
         text.push_str("none of these passages is better than no passage\n");
     }
@@ -185,7 +186,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     text
 }
 
-/// The signals that placed a passage, the one that speaks most for it first.
+/// The features that placed a passage, the largest contribution first.
 fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>, unread: &str) -> String {
     let model = if result.stage() == v1::Stage::Together { "model in orders" } else { "model" };
     let Some(fusion) = fusion else {
@@ -202,7 +203,7 @@ fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>, unre
     let mut known: Vec<(&str, f64)> = known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     known.sort_by(|left, right| right.1.total_cmp(&left.1));
     if known.is_empty() {
-        // A server that does not tell, or a scaling that does not tell them apart.
+        // The server does not report them, or the scaling does not tell them apart.
         return if result.stage() == v1::Stage::Retriever {
             format!("{source}{beside}")
         } else {
@@ -212,7 +213,7 @@ fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>, unre
     known.iter().map(|(name, value)| format!("{name} {value:+.2}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What each signal adds, by the names of the protocol.
+/// The contribution of each feature, by the names of the protocol.
 fn signals(signals: &v1::Signals) -> Value {
     json!({ "model": signals.model, "embedding": signals.embedding, "source": signals.source })
 }
@@ -271,7 +272,7 @@ pub(super) fn took(usage: &v1::Usage) -> String {
     let ratio = numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
         / numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
     format!(
-        "\ntokens evaluated {} (from scratch {}, {ratio:.1} times as many; {} read before)\n\
+        "\ntokens evaluated {} ({} without prefix sharing, {ratio:.1} times as many; {} cached)\n\
          milliseconds: tokenising {:.1}, queue {:.1}, scoring {:.1}, fit {:.1}, in all {:.1}\n",
         usage.tokens,
         usage.naive_tokens,
@@ -301,8 +302,8 @@ fn order_json(order: &v1::OrderUtility) -> Value {
     })
 }
 
-/// A rerank response as JSON, with the names of the protocol.
-/// `texts` is the request where title and text of each passage are asked for.
+/// A rerank response as JSON, with the names of the protocol. `texts` is the request, if title and text of each passage
+/// are to be included.
 pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequest>) -> Value {
     let passage = |index: u32| texts?.passages.get(usize::try_from(index).ok()?);
     let results: Vec<Value> = answer

@@ -20,7 +20,8 @@ fn bar(value: f64, largest: f64) -> String {
     bar
 }
 
-/// Fitted position weights for prompts of one length. `scaled` is false if the scores do not tell how strong the bias is.
+/// Fitted position weights for prompts of one length. `scaled` is false if the scores do not determine the strength of
+/// the bias.
 pub(super) fn weights(weights: &[f64], scaled: bool) -> String {
     let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let mut text = format!("\nposition bias (weight of each position in prompts of {} passages)\n", weights.len());

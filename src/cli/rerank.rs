@@ -24,9 +24,9 @@ use protocol::{client, v1};
 
 /// Rerank passages, on a server or in this process.
 ///
-/// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score". With --lists each line
-/// is a query with its passages, and the output has a JSON object a line, or the lines of a TREC run. A list that cannot be
-/// reranked is reported and left out; the command then exits with status 1.
+/// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score". With --lists
+/// each line is a query with its passages, and the output has one JSON object per line, or the lines of a TREC run. A
+/// list that cannot be reranked is reported and left out; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051\n  \
@@ -36,7 +36,7 @@ use protocol::{client, v1};
                   rerankd rerank --lists lists.jsonl.gz --server gpu:50051 --concurrency 16 > reranked.jsonl"
 )]
 pub(super) struct RerankArgs {
-    /// Query by which the passages are ranked.
+    /// Query to rank the passages for.
     #[arg(long, required_unless_present = "lists", conflicts_with = "lists")]
     query: Option<String>,
     /// Passages, one JSON value per line; - for standard input.
@@ -46,15 +46,15 @@ pub(super) struct RerankArgs {
     /// standard input.
     #[arg(long, value_name = "FILE")]
     lists: Option<PathBuf>,
-    // Beside --query, which conflicts with --lists, clap drops `requires`.
-    /// Lists that are ranked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. They are
-    /// printed in the order of the file; scores are then equal to rounding only.
+    // clap drops `requires` if --query, which conflicts with --lists, is given.
+    /// Lists to rank at once, at most 256. Speeds up a GPU or several replicas, but not a CPU. Output is in input order;
+    /// scores are then equal to rounding only.
     #[arg(long, value_name = "LISTS", default_value_t = 1, value_parser = super::at_once, requires = "lists", conflicts_with = "query")]
     pub(super) concurrency: usize,
     /// Name of the run in the output format trec.
     #[arg(long, default_value = "rerankd", requires = "lists", conflicts_with = "query")]
     pub(super) tag: String,
-    /// JSON with title and text of each passage.
+    /// Include title and text of each passage in the JSON.
     #[arg(long)]
     pub(super) texts: bool,
     /// Address of a server; by default the model is loaded in this process.
@@ -67,25 +67,26 @@ pub(super) struct RerankArgs {
     method: Option<String>,
     #[command(flatten)]
     opening: OpeningArgs,
-    /// Fusion with the retriever's scores ("score" of a passage) or BM25; by default as the method does.
+    /// Fusion with the retriever's scores ("score" of a passage) or BM25; the default depends on the method.
     #[arg(long, value_enum)]
     fusion: Option<FusionName>,
-    /// The model's share in the fusion; from 0 to 1.
+    /// The model's weight in the fusion, from 0 to 1.
     #[arg(long, value_name = "SHARE")]
     fusion_weight: Option<f64>,
-    /// The share of an embedding model's cosines in what the generator is fused with; the retriever has the rest. From 0 to 1.
+    /// Weight of the embedding score in the part that the generator is fused with, from 0 to 1; the retriever has the
+    /// rest.
     #[arg(long, value_name = "SHARE")]
     embedding_weight: Option<f64>,
     /// Omit passages that are no better than none.
     #[arg(long)]
     only_helpful: bool,
-    /// Return as many passages as have the greatest expected F1, at least one. Needs `rerankd calibrate --ranking`.
+    /// Return the number of passages with the greatest expected F1, at least one. Needs `rerankd calibrate --ranking`.
     #[arg(long)]
     auto_k: bool,
     /// Milliseconds that scoring should take, at the measured speed.
     #[arg(long, value_name = "MILLISECONDS")]
     latency_budget_ms: Option<f64>,
-    /// Design: which prompts the method moi scores.
+    /// Design: the prompts that the method moi scores.
     #[arg(long, value_enum)]
     design: Option<DesignName>,
     /// Score the prefixes of each order, up to this many passages.
@@ -124,22 +125,23 @@ pub(super) struct RerankArgs {
     /// Most tokens per passage.
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     max_passage_tokens: Option<usize>,
-    /// Order of the passages in the generator's context. By default a calibrated position profile of answers decides, else
+    /// Order of the passages in the generator's context. The default uses a calibrated position profile of answers, else
     /// the built-in one of the default generator, else a calibrated one of the question, if its effect exceeds its error;
-    /// otherwise the best passage comes first. Where another model answers, ask for descending.
+    /// otherwise the best passage comes first. If another model answers, choose descending.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
-    /// Reference answer; may be repeated. Measures how far the passages, in the given and in the new order, move the
+    /// Reference answer; may be repeated. Measures how far the passages, in input order and in the new order, move the
     /// generator's belief toward the reference answers.
     #[arg(long, value_name = "ANSWER")]
     reference: Vec<String>,
     /// Measure how much the passages reduce the semantic entropy of the generator's answers, in both orders.
     #[arg(long)]
     measure_entropy: bool,
-    /// Generator that scores the passages: generator, scorer or the scorer's name; by default the scorer where one is configured.
+    /// Generator that scores the passages: generator, scorer or the scorer's name; by default the scorer if one is
+    /// configured.
     #[arg(long, value_name = "NAME")]
     scorer: Option<String>,
-    /// Compress the passages that are returned.
+    /// Compress the returned passages.
     #[arg(long, value_enum, value_name = "METHOD")]
     compress: Option<CompressionName>,
     #[command(flatten)]
@@ -192,7 +194,7 @@ enum ContextOrderName {
 pub(super) enum Format {
     Table,
     Json,
-    /// Lines of query, Q0, passage, rank, score, tag, for --lists. The score is the number of passages from this one to the end, so
+    /// Lines of query, Q0, passage, rank, score, tag, for --lists. The score counts down to 1 at the last passage, so
     /// that trec_eval, which sorts by it, keeps the order.
     Trec,
 }
@@ -205,14 +207,13 @@ pub(super) fn method_parser() -> PossibleValuesParser {
 impl RerankArgs {
     fn compression(&self) -> Result<Option<Compression>, Failure> {
         if self.compress.is_none() && self.compression.is_given() {
-            let problem =
-                "--unit, --ratio, --target-tokens and --ratio-spread say how --compress compresses; name its method";
+            let problem = "--unit, --ratio, --target-tokens and --ratio-spread need --compress with a method";
             return Err(Failure::Input(problem.into()));
         }
         Ok(self.compress.map(|method| self.compression.options(method)))
     }
 
-    /// Everything but the query and its passages.
+    /// The request without the query and its passages.
     fn request(&self) -> Result<RerankRequest, Failure> {
         let moi = MoiOptions {
             scheme: self.design.map(|design| match design {
@@ -281,7 +282,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let mut request = args.request()?;
-    // Before a model is loaded, and not with every list.
+    // Once, before a model is loaded.
     request.check_options()?;
     if let Some(lists) = &args.lists {
         return Box::pin(rerank_lists::run(&args, lists, &config, request)).await;
@@ -290,7 +291,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
         return Err(Failure::Input("--format trec: needs --lists, whose queries have ids".into()));
     }
     if args.passages == Path::new("-") && std::io::stdin().is_terminal() {
-        output::complain("reading passages from standard input, one JSON value a line");
+        output::complain("reading passages from standard input, one JSON value per line");
     }
     request.query = args.query.clone().unwrap_or_default();
     let mut warnings = Warnings::default();
@@ -304,7 +305,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     }
 }
 
-/// Has a request answered by the server at an address, or by a model loaded in this process, behind a progress bar.
+/// Reranks on the server at an address, or with a model loaded in this process, behind a progress bar.
 pub(super) async fn ask(
     server: Option<&str>,
     connection: &ConnectionArgs,

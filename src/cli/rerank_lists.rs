@@ -15,8 +15,8 @@ use protocol::backend::Refusal;
 use protocol::v1;
 use rag_metrics::quoted;
 
-/// Reranks the lists, one after the other or several at once, and prints them in their order. `options` is the request without query
-/// and passages.
+/// Reranks the lists, one after the other or several at once, and prints them in input order. `options` is the request
+/// without query and passages.
 pub(super) async fn run(
     args: &RerankArgs,
     file: &Path,
@@ -30,7 +30,7 @@ pub(super) async fn run(
     let mut warnings = Warnings::default();
     let lists = read(file, is_trec.then_some(args.tag.as_str()), &mut warnings)?;
     output::warn(&warnings);
-    // States of passages are kept: lists of one collection share them.
+    // States of passages are cached, because lists of one collection share passages.
     let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
     let (mut refused, mut answered, mut uncalibrated, mut first) = (0, 0, Vec::new(), None);
@@ -60,7 +60,7 @@ pub(super) async fn run(
                 format!("{}\n", named(&id, answer))
             }
             Err(Refusal::Question(problem)) => left_out(problem),
-            // Which calibration holds depends on the list, so that one list may have none. Where none has any, that is told once.
+            // Calibrations depend on the list, so a single list may have none. If no list has one, that is reported once.
             Err(Refusal::Fatal(error)) if request.auto_k && error.is_precondition() => {
                 if uncalibrated.is_empty() {
                     first = Some(error);
@@ -94,7 +94,8 @@ pub(super) async fn run(
     }
 }
 
-/// The lists with their ids, that of the line if one has none. `tag` is that of a run, which cannot hold every id.
+/// The lists with their ids; the line number is the default. `tag` is the name of a run, whose format cannot hold every
+/// id.
 fn read(file: &Path, tag: Option<&str>, warnings: &mut Warnings) -> Result<Vec<(String, input::Question)>, Failure> {
     if let Some(Err(problem)) = tag.map(trec::check_column) {
         return Err(Failure::Input(format!("--tag: {problem}")));
@@ -107,7 +108,7 @@ fn read(file: &Path, tag: Option<&str>, warnings: &mut Warnings) -> Result<Vec<(
     }
     for mut list in questions {
         let id = list.id.take().unwrap_or_else(|| list.line.to_string());
-        // The JSON of a list stands alone.
+        // Equal ids only matter in a run.
         if let Some(line) = first.insert(id.clone(), list.line).filter(|_| tag.is_some()) {
             let problem = format!("the id {} is given twice, first in line {line}", quoted(&id));
             return Err(Failure::Input(format!("{}:{}: {problem}", input::name(file), list.line)));
@@ -132,10 +133,10 @@ fn named(id: &str, mut answer: Value) -> Value {
     answer
 }
 
-/// The lines of a run. The scores descend by one from each place to the next: trec_eval sorts by score in single precision and
-/// ignores ranks, so that near scores would change the order.
+/// The lines of a run. The score decreases by one per rank: trec_eval sorts by score in single precision and ignores
+/// ranks, so close scores would change the order.
 fn lines(query: &str, answer: &v1::RerankResponse, tag: &str) -> Result<String, Failure> {
-    // A run has a document once: of parts with one id the best one counts.
+    // A run lists a document once: of several passages with one id the best counts.
     let mut seen = HashSet::new();
     let ids: Vec<&str> = answer.results.iter().map(|result| result.id.as_str()).filter(|id| seen.insert(*id)).collect();
     let line = |(at, id): (usize, &&str)| trec::line(query, id, at + 1, ids.len() - at, tag);
@@ -172,7 +173,7 @@ mod tests {
         assert!(read(Some("a b")).unwrap_err().to_string().starts_with("--tag: "));
     }
 
-    /// Both were under one query, with places given twice. A list without an id has that of its line.
+    /// Otherwise both would be under one query, with repeated ranks. The id defaults to the line number.
     #[test]
     fn a_run_of_two_lists_with_one_id_is_refused() {
         let folder = tempfile::tempdir().unwrap();

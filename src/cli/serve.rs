@@ -34,7 +34,7 @@ pub(super) struct ServeArgs {
     /// Generator: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
-    /// Generator that scores passages in the place of the one that answers: a catalogue name or the path of a GGUF file.
+    /// Generator that scores passages instead of the one that answers: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     scorer: Option<String>,
     /// Keep the tensor type of the model file, even if another type is faster on this machine.
@@ -95,7 +95,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     }
 }
 
-/// The error with the faults of the files of certificates and tokens, so that none comes to light in a second round.
+/// Adds the faults of certificate and token files to the error, so that all are reported at once.
 fn with_files(mut error: ConfigError) -> ConfigError {
     if let Err(faults) = Access::load(&error.files) {
         error.faults.extend(faults.iter().map(ToString::to_string));
@@ -103,7 +103,7 @@ fn with_files(mut error: ConfigError) -> ConfigError {
     error
 }
 
-/// Raises the soft limit of open files to the hard one. The usual soft limit is 1,024, and a connection takes one.
+/// Raises the soft limit of open files to the hard one. The usual soft limit is 1,024, and each connection needs one.
 fn raise_descriptor_limit() {
     #[cfg(unix)]
     {
@@ -115,14 +115,14 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Opens a socket. Also returns its address, which has the port that was selected.
+/// Opens a socket. Also returns its address with the selected port.
 async fn bind(wanted: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted}"))?;
     let address = listener.local_addr().context("the socket has no address")?;
     Ok((listener, address))
 }
 
-/// Says loudly what an address that other machines reach gives away.
+/// Warns of the risks of an address that other machines can reach.
 fn warn_of_exposure(config: &Config, access: &Access) {
     let (encrypted, closed) = (access.tls.is_some(), access.tokens.required());
     let open = !closed && !access.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
@@ -131,31 +131,28 @@ fn warn_of_exposure(config: &Config, access: &Access) {
             continue;
         }
         if open && !encrypted {
-            tracing::warn!(%listen, "INSECURE: whoever reaches this address may call, and all texts travel in the clear \
+            tracing::warn!(%listen, "INSECURE: anyone who reaches this address may call, and all texts are sent unencrypted \
                  (server.allow_insecure)");
         } else if open {
-            tracing::warn!(%listen, "whoever reaches this address may call: neither auth.tokens_file nor tls.client_ca is set");
+            tracing::warn!(%listen, "anyone who reaches this address may call: neither auth.tokens_file nor tls.client_ca is set");
         } else if !encrypted {
-            tracing::warn!(%listen, "tokens and texts travel in the clear: tls.certificate is not set");
+            tracing::warn!(%listen, "tokens and texts are sent unencrypted: tls.certificate is not set");
         }
     }
 }
 
-/// What SIGHUP does here: the configuration is read again, its log filter is taken up, and the log names what is not.
+/// Handles SIGHUP: reads the configuration, applies its log filter, and logs the changed keys that need a restart.
 fn again(settings: SettingsArgs, flags: Vec<(String, String)>, running: Config) -> impl FnMut() + Send + 'static {
     move || match settings.load(flags.clone()) {
         Ok(read) => {
             if !telemetry::refilter(&read) {
-                tracing::error!("log.filter not taken up");
+                tracing::error!("log.filter not applied");
             }
             let ignored: Vec<String> = running.changes(&read).into_iter().filter(|key| key != "log.filter").collect();
             if !ignored.is_empty() {
-                tracing::warn!(
-                    keys = ignored.join(", "),
-                    "changed in the configuration, taken up at the next start only"
-                );
+                tracing::warn!(keys = ignored.join(", "), "changed in the configuration; applied at the next start");
             }
         }
-        Err(error) => tracing::error!(%error, "the configuration is not read again"),
+        Err(error) => tracing::error!(%error, "the configuration cannot be reloaded"),
     }
 }

@@ -23,13 +23,13 @@ pub(super) struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd man > rerankd.1\n  rerankd man --out /usr/share/man/man1")]
 pub(super) struct ManArgs {
-    /// Existing folder that gets one page for each command: rerankd.1, rerankd-serve.1 and so on.
+    /// Existing folder for one page per command: rerankd.1, rerankd-serve.1 and so on.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
 
 pub(super) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
-    // The generator panics where it cannot write, so it writes to memory.
+    // The generator panics if it cannot write, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "rerankd", &mut script);
     output::print(&String::from_utf8_lossy(&script))

@@ -1,11 +1,11 @@
-//! Signals of the operating system, as what they ask a server to do.
+//! Translates signals of the operating system to requests to a server.
 
 #[cfg(unix)]
 use std::sync::{Arc, mpsc::channel};
 
 use crate::app::{self, Control, Operator};
 
-/// Listens for signals from now on. The returned control is what the server follows.
+/// Starts listening for signals. The server follows the returned control.
 pub(super) fn listen(reload: impl FnMut() + Send + 'static) -> std::io::Result<Control> {
     let (operator, control) = Control::new();
     follow(operator, reload)?;
@@ -21,7 +21,7 @@ fn follow(operator: Operator, mut reload: impl FnMut() + Send + 'static) -> std:
     let operator = Arc::new(operator);
     let (ask, asked) = channel();
     let reloading = Arc::clone(&operator);
-    // Reading files may take as long as a volume does, which must not keep a stop from being heard. Nobody waits for the thread.
+    // Reading files may take long on a slow volume, which must not delay a stop. The thread is not awaited.
     let reads = move || {
         while asked.recv().is_ok() {
             reload();
@@ -51,8 +51,8 @@ fn follow(operator: Operator, _: impl FnMut() + Send + 'static) -> std::io::Resu
     Ok(())
 }
 
-/// Ends the process at SIGTERM or SIGINT where it is the first of a container: the system does not end such a process by a signal
-/// that it does not handle. Every other process is ended by it already, as shells expect.
+/// Ends the process at SIGTERM or SIGINT if it is the first of a container: the system does not end such a process by an
+/// unhandled signal. It ends every other process already, as shells expect.
 #[cfg(unix)]
 pub(super) fn end_first_process() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,4 +1,4 @@
-//! Options that say what the generator is asked to do.
+//! Options for the generator's task.
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use engine::task::{Task, TaskKind};
 use protocol::v1;
 
-/// What the generator is asked to do; shared by `utility`, `evaluate` and `analyse`.
+/// The generator's task; shared by `utility`, `evaluate` and `analyse`.
 #[derive(Debug, Args)]
 pub(super) struct TaskArgs {
-    /// What the generator is asked to do with each question and its passages.
+    /// The generator's task for each question and its passages.
     #[arg(long, value_name = "TASK", default_value = TaskKind::default().name(), value_parser = kinds())]
     task: TaskKind,
-    /// Labels that the answer may be, separated by commas: for classification, and for fact verification in place of
-    /// SUPPORTS, REFUTES, NOT ENOUGH INFO.
+    /// Allowed answers, separated by commas: for classification, and for fact verification in place of SUPPORTS, REFUTES,
+    /// NOT ENOUGH INFO.
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     labels: Vec<String>,
 }
@@ -30,7 +30,7 @@ fn kinds() -> impl TypedValueParser<Value = TaskKind> {
     PossibleValuesParser::new(TaskKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(summary(kind)))).try_map(
         |name| {
             let kind = TaskKind::ALL.into_iter().find(|kind| kind.name() == name);
-            kind.ok_or_else(|| format!("{name:?} is no task"))
+            kind.ok_or_else(|| format!("{name:?} is not a task"))
         },
     )
 }

@@ -23,7 +23,7 @@ enum TokenCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd token new search-frontend")]
 struct NewArgs {
-    /// Name of the caller, which stands in the log lines of its calls. A name may have several tokens.
+    /// Name of the caller, for the log lines of its calls. A name may have several tokens.
     name: String,
 }
 

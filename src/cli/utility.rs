@@ -20,10 +20,10 @@ use protocol::v1;
 
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
-/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title")
-/// and optional "references"; docs/files.md has other names that are read. Prints a table on a terminal, and one JSON object for each
-/// question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the command then
-/// exits with status 1.
+/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title") and
+/// optional "references"; docs/files.md lists other accepted names. Prints a table on a terminal, and one JSON object per
+/// question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the
+/// command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples --score-references\n  \
                         rerankd utility claims.jsonl --task fact-verification\n  \
@@ -38,12 +38,11 @@ pub(super) struct UtilityArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. They are
-    /// printed in the order of the file. Numbers are then equal to those of one after the other to rounding only, and a sample may
-    /// fall otherwise.
+    /// Questions to measure at once, at most 256. Speeds up a GPU or several replicas, but not a CPU. Output is in input
+    /// order. Numbers are then equal to rounding only, and samples may differ.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once)]
     concurrency: usize,
-    /// Also measure each passage alone.
+    /// Also measure each passage on its own.
     #[arg(long)]
     each: bool,
     /// Also measure every growing prefix of the list.
@@ -54,7 +53,7 @@ pub(super) struct UtilityArgs {
     leave_one_out: bool,
     #[command(flatten)]
     task: TaskArgs,
-    /// Also print log P of each reference as the answer, without passages and with them: a measure without sampling error.
+    /// Also print log P of each reference as the answer, without and with passages: a measure without sampling error.
     #[arg(long)]
     score_references: bool,
     /// Print the sampled answers, grouped by cluster.
@@ -111,10 +110,10 @@ impl UtilityArgs {
     }
 }
 
-/// The questions that have passages, and the number of the others, which are told.
+/// The questions that have passages, and the number of the others, which are reported.
 fn usable_questions(path: &Path) -> Result<(Vec<input::Question>, usize), Failure> {
     let mut warnings = Warnings::default();
-    // Nothing can be measured of a passage without text.
+    // A passage without text cannot be measured.
     let mut questions = input::questions(path, Empty::LeftOut, &mut warnings)?;
     output::warn(&warnings);
     for question in &mut questions {
@@ -140,7 +139,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     let name = input::name(&args.questions);
     let (questions, faults) = usable_questions(&args.questions)?;
     let all = questions.len() + faults;
-    // Found with the first question, after the models are loaded, a fault would be found with every one.
+    // Checked before the models are loaded: a fault would recur with every question.
     args.request(&questions[0]).check_settings()?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let bar = output::progress(questions.len(), "questions");
@@ -177,7 +176,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     Ok(())
 }
 
-/// Whether anybody still reads.
+/// Returns false if the reader has closed the pipe.
 fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<bool, Failure> {
     if output::on_terminal() {
         return output::stream(&table(question, answer));
@@ -274,7 +273,7 @@ fn labels(context: &str, labels: &[v1::LabelProbability]) -> String {
     format!("{context}: {}\n", shown.join(", "))
 }
 
-/// The references with their log-probabilities in a context, on one line; nothing where they were not scored.
+/// The references with their log-probabilities in a context, on one line; nothing if they were not scored.
 fn references(question: &input::Question, context: &str, scores: &[f64]) -> String {
     if scores.is_empty() {
         return String::new();

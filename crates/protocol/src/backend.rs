@@ -374,7 +374,7 @@ mod tests {
         };
         let ((), (broken, ended)) = tokio::join!(in_hand(end), broken);
         assert!(broken.is_err() && ended < end);
-        // The same holds for a server that refuses all requests.
+        // Nor is a server that refuses all requests asked for ever.
         remote.patience = Duration::from_millis(50);
         let refused = async || {
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -15,7 +15,7 @@ use rag_metrics::rank::{Grading, Metric, Ranking, Ties};
 use rag_metrics::resample::{Compared, Statistics, Test};
 use rag_metrics::{never, quoted};
 
-/// Compute rank metrics of runs from their judgements, as trec_eval does.
+/// Compute rank metrics of runs from judgements, as trec_eval does.
 ///
 /// Judgements and runs are TREC files, BEIR's tab-separated judgements, or JSON objects of objects; all may be gzipped.
 /// Metrics have the names of ir-measures (nDCG@10), trec_eval (ndcg_cut.5,10; official) or ranx (ndcg@10). Given several runs,
@@ -43,7 +43,7 @@ pub(super) struct MetricsArgs {
     /// Least label of a relevant document.
     #[arg(short = 'l', long, value_name = "LABEL", default_value_t = 1.0, allow_negative_numbers = true)]
     level: f64,
-    /// Read only so many documents of each list.
+    /// Read only the first N documents of each list.
     #[arg(short = 'M', long, value_name = "DOCUMENTS")]
     depth: Option<usize>,
     /// Order of documents with the same score.
@@ -84,9 +84,9 @@ enum TestName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum TieName {
-    /// As in trec_eval: scores in single precision, among equal ones the id that sorts last first.
+    /// As in trec_eval: scores in single precision; equal scores by descending id.
     Trec,
-    /// In the order of the file; of a JSON run, whose documents have none, by id.
+    /// In the order of the file; a JSON run, which has no order, by id.
     Input,
 }
 
@@ -117,7 +117,7 @@ impl StatisticsArgs {
     }
 }
 
-/// One run's metrics.
+/// The metrics of one run.
 struct Evaluated {
     name: String,
     queries: Vec<String>,
@@ -128,11 +128,11 @@ struct Evaluated {
     unjudged: usize,
 }
 
-/// The runs, and how they compare.
+/// The runs and their comparisons.
 struct Report {
     metrics: Vec<Metric>,
     runs: Vec<Evaluated>,
-    /// For each run after the first its comparison with the first, by metric; `None` for metrics that are no mean.
+    /// For each later run its comparison with the first, by metric; `None` for metrics that are not a mean.
     compared: Vec<Vec<Option<Compared>>>,
     complete: bool,
     per_query: bool,
@@ -141,7 +141,7 @@ struct Report {
 }
 
 impl MetricsArgs {
-    /// Whether judged queries without results count. Runs are compared on the same queries.
+    /// True if judged queries without results count. Runs are compared on the same queries.
     fn complete(&self) -> bool {
         self.complete || self.runs.len() > 1
     }
@@ -212,7 +212,7 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Says which queries were left out or counted as empty lists.
+/// Reports the number of queries that were left out or counted as empty lists.
 fn note(run: &Evaluated, complete: bool) {
     let (missing, unjudged) = (run.missing, run.unjudged);
     if missing > 0 {
@@ -261,7 +261,7 @@ fn evaluated(
         let listed: std::collections::HashSet<&str> = lists.iter().map(|(query, _)| *query).collect();
         lists.extend(judged.keys().filter(|query| !listed.contains(*query)).map(|query| (*query, &[][..])));
     }
-    // trec_eval's order, which is also the same for all runs.
+    // trec_eval's order, which is the same for all runs.
     lists.sort_by_key(|(query, _)| *query);
     let none = trec::Labels::default();
     let rankings: Vec<Ranking> = lists
@@ -281,7 +281,7 @@ fn evaluated(
     })
 }
 
-/// Runs with the same tag are named by their files, and numbered where these have the same name as well.
+/// Names runs with the same tag by their files, and numbers them if the file names are equal, too.
 fn distinguish(runs: &mut [Evaluated], paths: &[PathBuf]) {
     let repeated = |runs: &[Evaluated], name: &str| runs.iter().filter(|run| run.name == name).count() > 1;
     let by_file: Vec<bool> = runs.iter().map(|run| repeated(runs, &run.name)).collect();

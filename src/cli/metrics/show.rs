@@ -155,7 +155,7 @@ pub(super) fn trec(report: &Report) -> String {
                 }
             }
         }
-        // trec_eval prints the run's tag where it prints the number of queries.
+        // trec_eval prints the run's tag if it prints the number of queries.
         if report.metrics.iter().any(|metric| metric.kind == Kind::NumQ) {
             text.push_str(&format!("{:<22}\tall\t{}\n", "runid", run.name));
         }

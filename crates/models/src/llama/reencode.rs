@@ -1,4 +1,4 @@
-//! The same weights in the tensor type that this machine multiplies fastest.
+//! Re-encodes weights to the tensor type that this machine multiplies fastest.
 //!
 //! The tensor type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while
 //! 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`]
