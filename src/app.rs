@@ -84,7 +84,8 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     }
     let models = with_passage_models(models, config)?;
     let engine = Engine::new(models, config.limits);
-    // Reproducible responses must be byte-equal. A cache changes which requests share a step, so none is used.
+    // Without cached states, equal requests must get byte-equal responses. Cached responses would change which requests
+    // share a step, so none are used.
     let forgetful = config.scheduler.reproducible || config.scheduler.warm.memory_bytes == 0;
     Ok(if forgetful { engine.without_kept_answers() } else { engine })
 }

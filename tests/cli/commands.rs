@@ -98,7 +98,7 @@ fn exit_codes_distinguish_the_kinds_of_failure() {
 fn bad_passages_name_their_line() {
     for (line, expected) in [
         ("{\"text\":[5]}", "standard input:2: text: must be a text"),
-        ("[7]", "standard input:2: is a list: write one object a line"),
+        ("[7]", "standard input:2: is a list: write one object per line"),
         ("{nonsense", "standard input:2: is not valid JSON: key must be a string (column 2)"),
         ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: score: must be a number"),
     ] {

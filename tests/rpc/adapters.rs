@@ -222,7 +222,7 @@ async fn a_wrong_adapter_is_refused_with_its_name_and_the_reason() {
             replaced("llama", "qwen2"),
             "general.architecture is \"qwen2\", the model's is \"llama\"",
         ),
-        ("cut.gguf", good[..good.len() - 100].to_vec(), "ends behind the end of the file"),
+        ("cut.gguf", good[..good.len() - 100].to_vec(), "extends beyond the end of the file"),
         ("header.gguf", good[..300].to_vec(), "the file ends inside its header"),
         ("empty.gguf", Vec::new(), "not a GGUF file"),
         ("noise.gguf", vec![0x5a; 5_000], "not a GGUF file"),

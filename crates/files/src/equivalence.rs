@@ -168,7 +168,7 @@ mod tests {
         let of = |candidates: &str| format!(r#"{{"question": "Who?", "answers": ["A"], "candidates": {candidates}}}"#);
         let cases = [
             ("5".to_owned(), "must be an object"),
-            ("[{}]".to_owned(), "is a list: write one object a line"),
+            ("[{}]".to_owned(), "is a list: write one object per line"),
             (r#"{"answers": ["A"]}"#.to_owned(), r#"question: is missing; the line has the fields "answers""#),
             (r#"{"question": "Who?"}"#.to_owned(), r#"answers: is missing; the line has the fields "question""#),
             (r#"{"question": "Who?", "answers": 5}"#.to_owned(), "answers: must be a text or a list of texts"),

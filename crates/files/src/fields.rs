@@ -185,7 +185,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The error for a line that is a list.
-pub(super) const LIST: &str = "is a list: write one object a line";
+pub(super) const LIST: &str = "is a list: write one object per line";
 
 const TEXTS: &str = "must be a text or a list of texts";
 

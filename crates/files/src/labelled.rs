@@ -142,7 +142,7 @@ mod tests {
         let one = |passage: &str| format!(r#"{{"question": "Who?", "passages": [{passage}]}}"#);
         let good = r#"{"text": "x", "label": 1}"#;
         let cases = [
-            ("[1]".to_owned(), "is a list: write one object a line"),
+            ("[1]".to_owned(), "is a list: write one object per line"),
             (r#"{"passages": []}"#.to_owned(), "question: is missing; the line has the fields \"passages\""),
             (r#"{"query": " ", "passages": []}"#.to_owned(), "query: must not be empty"),
             (r#"{"question": 5}"#.to_owned(), "question: must be a text"),

@@ -227,7 +227,7 @@ mod tests {
         for (refused, problem) in [
             ("{\"text\": [\"a\"]}", "1: text: must be a text"),
             ("{\"content\": {}}", "1: content: must be a text"),
-            ("[{\"text\": \"a\"}]", "1: is a list: write one object a line"),
+            ("[{\"text\": \"a\"}]", "1: is a list: write one object per line"),
         ] {
             assert_eq!(read(refused, Empty::Ranked).0.unwrap_err(), problem);
         }

@@ -38,7 +38,7 @@ impl Store {
         }
         let mut names: Vec<&str> = wanted.files.iter().map(|file| base(file)).collect();
         if let Some(name) = names.iter().chain([&wanted.name.as_str()]).find(|name| !catalog::is_plain(name)) {
-            return Err(unusable(format!("{name:?} is no plain file name")));
+            return Err(unusable(format!("{name:?} is not a plain file name")));
         }
         names.sort_unstable();
         let twice = names.windows(2).find_map(|pair| match pair {

@@ -40,7 +40,7 @@ pub fn check_output(path: &Path, words: &[Token]) -> Result<(), String> {
         if !heads.iter().any(|head| cosine(head, &embedding) >= SAME) {
             return Err(
                 "the file has a classification head and was converted without its output matrix: it can be a reranker \
-                        (reranker.model), and no generator or scorer"
+                        (reranker.model), but not a generator or scorer"
                     .to_owned(),
             );
         }

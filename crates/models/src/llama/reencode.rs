@@ -151,9 +151,9 @@ pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice
     choice
 }
 
-/// Finds the fastest tensor type for this machine and keeps the result for [`chosen`]. An earlier result is returned as it is,
-/// unless a candidate that was too large then fits now. `most_bytes` bounds the size of a re-encoded file; `report` is
-/// called before every step that takes long.
+/// Finds the fastest tensor type for this machine and stores the result for [`chosen`]. Returns an earlier result
+/// unchanged, unless a candidate that was too large fits now. `most_bytes` bounds the size of a re-encoded file; `report`
+/// is called before every step that takes long.
 ///
 /// # Errors
 /// [`ModelError`] when the original cannot be loaded or the store cannot be written. A candidate that fails is logged and

@@ -198,7 +198,7 @@ fn check_numbers(path: &Path, file: &UntrustedHeader) -> Result<(), String> {
         let bytes = shape.iter().try_fold(width as u64, |bytes, &length| bytes.checked_mul(length));
         let end = bytes.and_then(|bytes| bytes.checked_add(*start)).filter(|&end| end <= file.bytes);
         let Some(end) = end else {
-            return Err(format!("tensor {name:?} ends behind the end of the file, which has {} bytes", file.bytes));
+            return Err(format!("tensor {name:?} extends beyond the end of the file, which has {} bytes", file.bytes));
         };
         reader.seek(SeekFrom::Start(*start)).map_err(|error| error.to_string())?;
         let mut numbers = (&mut reader).take(end - start);
