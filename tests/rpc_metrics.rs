@@ -184,7 +184,7 @@ fn softmax(request: &mut v1::FitMoiRequest, temperature: f64) {
 #[tokio::test]
 async fn a_moi_fit_needs_no_model() {
     let server = Scripted::default().serve().await;
-    let text = include_str!("golden/moi/06_p1_noisy_n5_m15.json");
+    let text = include_str!("../crates/moi/tests/golden/06_p1_noisy_n5_m15.json");
     let golden: serde_json::Value = serde_json::from_str(text).unwrap();
     let order = |(order, score): (&serde_json::Value, &serde_json::Value)| v1::ScoredOrder {
         passages: order.as_array().unwrap().iter().map(|p| u32::try_from(p.as_u64().unwrap()).unwrap()).collect(),
