@@ -50,7 +50,7 @@ fn analysed(kind: &str, folder: &Path, more: &[&str]) -> (BTreeMap<String, Value
     assert!(page.contains("<svg") && page.contains("<table") && !page.contains("NaN"), "{page}");
     assert!(!page.contains("src=") && !page.contains("href=\"http"));
     let figures = figures(kind, &output.stdout);
-    assert!(figures.values().all(|figure| figure["n"].as_u64().unwrap() <= 2));
+    assert!(figures.values().all(|figure| figure["questions"].as_u64().unwrap() <= 2));
     (figures, out)
 }
 

@@ -71,7 +71,7 @@ fn a_comparison_says_which_method_to_take() {
     assert!(error(&bounded).contains("cannot be used with"), "{}", error(&bounded));
     // Seconds of requests that wait for each other are not mixed with others; the rankings are the same.
     let other = asked(&["--out", place, "--concurrency", "4"]);
-    assert!(error(&other).contains("concurrency (stored nothing, now 4)"), "{}", error(&other));
+    assert!(error(&other).contains("concurrency (stored 1, now 4)"), "{}", error(&other));
     let beside = folder.path().join("beside");
     let at_once =
         figures(&asked(&["--out", beside.to_str().unwrap(), "--concurrency", "4", "--test-resamples", "2000"]));
@@ -169,7 +169,7 @@ fn frames_of_prompts_have_rows_of_their_own() {
         let text = std::fs::read_to_string(Path::new(out).join("results.jsonl")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines
-            .flat_map(|line| line["rows"][row]["scores"].as_array().cloned().unwrap_or_default())
+            .flat_map(|line| line["value"][row]["scores"].as_array().cloned().unwrap_or_default())
             .map(|one| one.as_f64().unwrap())
             .collect()
     };
@@ -205,13 +205,13 @@ fn frames_of_prompts_have_rows_of_their_own() {
 fn page_and_markdown(out: &Path, sentence: &str) {
     let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
     let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} in {page}"));
-    let order = ["Take bm25: nDCG@10", "nDCG@10 in the list", "<svg", "over bm25", "How it was measured"].map(place);
+    let order = ["Take bm25: nDCG@10", "<svg", "nDCG@10 in the list", "over bm25", "How it was measured"].map(place);
     assert!(order.is_sorted(), "{order:?}");
     for outside in ["https://", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "the page asks for {outside}");
     }
     let text = std::fs::read_to_string(out.join("compare.md")).unwrap();
-    assert!(text.starts_with(&format!("## lists\n\n{sentence}\n")), "{text}");
+    assert!(text.starts_with(&format!("# Ranking methods compared\n\n{sentence}\n\n## lists\n")), "{text}");
     assert!(text.contains("| given | 0.431 [0.431, 0.431] |") && text.contains("1 of them have no relevant"), "{text}");
 }
 

@@ -199,7 +199,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     std::fs::write(&killed, torn).unwrap();
     let resumed = asked(&killed, &[]);
     succeeded(&resumed);
-    assert!(error(&resumed).contains("8 bytes of an incomplete line dropped"), "{}", error(&resumed));
+    assert!(error(&resumed).contains("8 bytes of an incomplete line were dropped"), "{}", error(&resumed));
     assert!(std::fs::read(&killed).unwrap() == std::fs::read(&whole).unwrap());
 
     // In two parts, without a kill.
@@ -267,7 +267,7 @@ fn an_export_that_cannot_write_says_that_the_same_command_continues() {
     let output = limited.args(arguments).env_remove("RERANKD_CONFIG").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     let done = complete_lines(&out);
-    let problem = format!("{done} of 6 questions are done; the same command continues");
+    let problem = format!("{done} of 6 questions are done, stopped at ");
     assert!(done < 6 && error(&output).contains(&problem), "{}", error(&output));
     succeeded(&run(&arguments));
     assert_eq!(parsed(&out).len(), 7);
@@ -314,10 +314,13 @@ fn bad_options_are_refused_before_a_model_is_loaded() {
     let cases: [(&[&str], &str); 8] = [
         (&["--data", &bad], "bad.jsonl:1: passages: is missing"),
         (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
-        (&["--data", &data, "--permutations", "0"], "--permutations: must be at least 1"),
+        (&["--data", &data, "--permutations", "0"], "--permutations <K>': must be a whole number above 0"),
         (&["--data", &data, "--permutations", "5000"], "--permutations: 5000 given, at most 1024 allowed"),
-        (&["--data", &data, "--passages", "0"], "--passages: must be at least 1"),
-        (&["--data", &data, "--max-passage-tokens", "0"], "--max-passage-tokens: must be at least 1"),
+        (&["--data", &data, "--passages", "0"], "--passages <N>': must be a whole number above 0"),
+        (
+            &["--data", &data, "--max-passage-tokens", "0"],
+            "--max-passage-tokens <TOKENS>': must be a whole number above 0",
+        ),
         (&["--data", &data, "--skip", "6"], "lists.jsonl: no questions are left of 6"),
         (&["--data", &data, "--relevance-threshold", "NaN"], "must be a number above 0"),
     ];

@@ -69,25 +69,28 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
         answer.into_inner().rankings[0].answer.clone().unwrap().text
     };
     assert_ne!(answer(&ranking), answer(&context), "the generator must mind the order");
-    let system = &result["systems"]["query-generation"];
+    let system = &result["value"]["systems"]["query-generation"];
     assert_eq!(system["ranking"], json!(ranking));
     assert_eq!(system["answer"], json!(answer(&context)));
     assert_eq!((&system["context"], &system["context_order"]), (&json!(context), &json!("by position bias")));
-    let given = &result["systems"]["given"];
+    let given = &result["value"]["systems"]["given"];
     assert_eq!((&given["answer"], &given["context_order"]), (&json!(answer(&[0, 1, 2])), &json!("given")));
     let rank = ranking.iter().position(|index| *index == 1).unwrap();
     assert_eq!(system["metrics"]["provenance"]["RR"], json!(1.0 / (rank as f64 + 1.0)), "metrics are over the ranking");
     let contexts = json!([{ "order": "by position bias", "questions": 1, "differing": 1 }]);
     assert_eq!(document["summary"]["systems"][1]["contexts"], contexts);
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("by position bias"));
-    // Results of the format that answered from the ranking are not continued.
+    // Results of another version are not continued.
     let manifest = out.join("manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
-    std::fs::write(&manifest, text.replace("\"format\": 4", "\"format\": 1")).unwrap();
+    std::fs::write(&manifest, text.replace("rerankd study 1", "rerankd study 0")).unwrap();
     let refused = run(&asked.concat());
     assert_eq!(refused.status.code(), Some(2));
     let said = error(&refused);
-    assert!(said.contains("format (stored 1, now 4)") && said.contains("--restart"), "{said}");
+    assert!(
+        said.contains("format (stored \"rerankd study 0\", now \"rerankd study 1\")") && said.contains("--restart"),
+        "{said}"
+    );
     succeeded(&run(&[asked.concat(), vec!["--restart"]].concat()));
     runtime.block_on(server.stop());
 }
@@ -112,7 +115,7 @@ fn answers_from_before_a_calibration_are_not_continued() {
     succeeded(&asked(&before, "query-generation"));
     let refused = asked(&after, "query-generation");
     assert_eq!(refused.status.code(), Some(2));
-    assert!(error(&refused).contains("position_profiles (stored nothing, now "), "{}", error(&refused));
+    assert!(error(&refused).contains("position_profiles (stored [], now "), "{}", error(&refused));
     // Nothing arranges the order that was given.
     succeeded(&asked(&before, "given"));
     succeeded(&asked(&after, "given"));

@@ -119,7 +119,7 @@ fn a_run_is_reranked_by_its_own_scores() {
     succeeded(&run(&[arguments(&data, &out), both.to_vec()].concat()));
     let line = std::fs::read_to_string(folder.path().join("out/results.jsonl")).unwrap();
     let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
-    let ranking = |system: &str| line["systems"][system]["ranking"].clone();
+    let ranking = |system: &str| line["value"]["systems"][system]["ranking"].clone();
     assert_eq!(ranking("dense+retriever"), ranking("dense"), "{line}");
     assert_eq!(ranking("bm25+retriever"), ranking("bm25"), "{line}");
 }

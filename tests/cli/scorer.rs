@@ -131,7 +131,7 @@ fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
     };
     let rows = |folder: &Path| -> Vec<Value> {
         let text = std::fs::read_to_string(folder.join("results.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["rows"].clone()).collect()
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["value"].clone()).collect()
     };
     let (output, both) = compared("both", &["--by-generator"], &[("scorer.model", &merged)]);
     assert!(output.status.success(), "{}", error(&output));

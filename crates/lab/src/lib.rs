@@ -4,6 +4,7 @@
 pub mod analysis;
 pub mod distil;
 pub mod evaluation;
+pub mod study;
 
 // The texts on which formats stumble are those of the crate `files`.
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::shared::{self, Following};
 use crate::app::calibration_file::CalibrationFile;
 use crate::cli::calibrate::CalibrateArgs;
 use crate::cli::{Failure, SettingsArgs, calibrations, output};
@@ -9,10 +10,11 @@ use crate::{app, telemetry};
 use engine::rerank::RerankRequest;
 use files::Empty;
 use lab::evaluation::compare;
-use lab::evaluation::compare::data::Sources;
-use lab::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
-use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
+use lab::evaluation::ranking::{self, Answers, Asked, Fitted, Settings, TriedMix};
+use lab::study::data::{Question, Sources};
+use lab::study::journal::{Entry, Timing};
+use lab::study::report::{Report, Table};
+use lab::study::{Event, ask_all};
 
 pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
@@ -45,29 +47,30 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
         generator.calibrations.replace(Vec::new());
         files.push((model.role(), file));
     }
-    let bar = output::progress(data.questions.len() * methods.len(), "rankings");
+    let (questions, count) = (data.named(Question::fingerprint), data.questions.len());
+    let stays = "what the methods before it taught is stored";
+    let mut following = Following::new(count * methods.len(), stays, "");
     let (mut fitted, mut written, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let mut fatal: Option<Failure> = None;
-    'methods: for method in methods {
+    for (at, method) in methods.into_iter().enumerate() {
         let role = engine.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
         let mut answers = Answers::new(method);
-        for question in &data.questions {
-            if let Err(error) = answers.ask(&engine, &settings, question, &Call::local()).await {
-                match Refusal::from(error) {
-                    Refusal::Question(problem) => {
-                        bar.suspend(|| output::complain(&format!("question {:?}: {problem}", question.id)));
-                    }
-                    // What the methods before it taught is stored.
-                    Refusal::Fatal(error) => {
-                        fatal = Some(error.into());
-                        break 'methods;
-                    }
-                }
-            }
-            bar.inc(1);
+        let ask = async |question: &Question| Ok(ranking::ask(&engine, method, &settings, question).await?.into());
+        let keep = |entry: Entry<Asked>, _: Timing| {
+            entry.value.into_iter().for_each(|asked| answers.add(asked));
+            Ok(())
+        };
+        let mut show = |event: Event<'_>| match event {
+            Event::Done(done) => following.show(&Event::Done(at * count + done)),
+            Event::Stopped { id, done } => following.show(&Event::Stopped { id, done: at * count + done }),
+            other => following.show(&other),
+        };
+        if let Err(error) = ask_all(&questions, 0, 1, ask, keep, &mut show).await {
+            fatal = Some(error.into());
+            break;
         }
         if let Some(warning) = answers.without() {
-            bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
+            following.complain(&format!("{}: {warning}", method.name()));
         }
         let (some, failed) = answers.fit();
         // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored, or
@@ -83,7 +86,7 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
             break;
         }
     }
-    bar.finish_and_clear();
+    following.finish();
     for problem in &problems {
         output::complain(problem);
     }
@@ -95,7 +98,7 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
         let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one, args.mixes))).collect();
         output::print(&lines.concat())?;
     } else {
-        output::print(&table(&fitted))?;
+        output::print(&shared::report(&report(&fitted)))?;
     }
     if !written.is_empty() {
         output::complain(&format!("written: {}", written.join(", ")));
@@ -126,12 +129,8 @@ fn line(one: &Fitted, mixes: bool) -> Value {
         "outranks_next": worth.order.as_ref().map(|order| json!({
             "calibration_error": { "before": order.error_before, "after": order.error_after }, "pairs": order.pairs,
         })),
-        "none_relevant": worth.none_relevant.as_ref().map(|none| json!({
-            "auc": none.auc, "true_positive_rate": none.true_positive_rate, "false_positive_rate": none.false_positive_rate,
-        })),
-        "auto_k": worth.auto_k.as_ref().map(|auto| json!({
-            "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
-        })),
+        "none_relevant": worth.none_relevant,
+        "auto_k": worth.auto_k,
     });
     if mixes {
         let mix = |tried: &TriedMix| {
@@ -143,8 +142,30 @@ fn line(one: &Fitted, mixes: bool) -> Value {
     line
 }
 
-fn table(fitted: &[Fitted]) -> String {
-    let mut table = output::table(&[
+fn report(fitted: &[Fitted]) -> Report {
+    let none = || "–".to_owned();
+    let number = |value: Option<f64>| value.map_or_else(none, |value| format!("{value:.3}"));
+    let row = |Fitted { calibration, worth, .. }: &Fitted| {
+        let not_taken = if calibration.mix.is_some() && !worth.mix_taken { " (not taken)" } else { "" };
+        let order = worth.order.as_ref();
+        let order = order.map(|order| format!("{:.3}, {}", order.error_before, number(order.error_after)));
+        let absent = worth.none_relevant.as_ref();
+        let absent =
+            absent.map(|one| format!("{:.3}; {:.2}, {:.2}", one.auc, one.true_positive_rate, one.false_positive_rate));
+        let auto = worth.auto_k.as_ref();
+        let auto = auto.map(|one| format!("{:.3} ({:.1} results), {:.3}", one.f1, one.results, one.f1_of_one_number));
+        vec![
+            calibration.method.clone(),
+            calibration.fused_with(),
+            calibrations::weights(calibration),
+            format!("{}, {}{not_taken}", number(worth.ndcg_before), number(worth.ndcg_after)),
+            format!("{}, {}", number(worth.error_before), number(worth.error_after)),
+            order.unwrap_or_else(none),
+            absent.unwrap_or_else(none),
+            auto.unwrap_or_else(none),
+        ]
+    };
+    let head = [
         "method",
         "fused with",
         "weight, and that of cosines",
@@ -153,36 +174,20 @@ fn table(fitted: &[Fitted]) -> String {
         "error of outranks_next, before and after",
         "none_helps: AUC; true and false positives",
         "F1 of auto_k, and of one number for all",
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
-    for Fitted { calibration, worth, .. } in fitted {
-        let not_taken = if calibration.mix.is_some() && !worth.mix_taken { " (not taken)" } else { "" };
-        table.add_row(vec![
-            calibration.method.clone(),
-            calibration.fused_with(),
-            calibrations::weights(calibration),
-            format!("{}, {}{not_taken}", number(worth.ndcg_before), number(worth.ndcg_after)),
-            format!("{}, {}", number(worth.error_before), number(worth.error_after)),
-            worth.order.as_ref().map_or_else(
-                || "-".to_owned(),
-                |order| format!("{:.3}, {}", order.error_before, number(order.error_after)),
-            ),
-            worth.none_relevant.as_ref().map_or_else(
-                || "-".to_owned(),
-                |none| format!("{:.3}; {:.2}, {:.2}", none.auc, none.true_positive_rate, none.false_positive_rate),
-            ),
-            worth.auto_k.as_ref().map_or_else(
-                || "-".to_owned(),
-                |auto| format!("{:.3} ({:.1} results), {:.3}", auto.f1, auto.results, auto.f1_of_one_number),
-            ),
-        ]);
+    ];
+    let text = [
+        "nDCG, error, AUC and F1 are on the half of the lists that the fit did not see; F1 is of those with a relevant passage.",
+        "nDCG is that of the mixture before any refinement. Before the fit the built-in mixture counts, after it the learnt one if it \
+         is taken.",
+        "none_helps should be true of lists without their relevant passages, and false of the same lists with them.",
+    ];
+    Report {
+        title: "Calibrated ranking methods".to_owned(),
+        verdict: format!("{} calibrations were fitted.", fitted.len()),
+        text: text.map(str::to_owned).to_vec(),
+        tables: vec![Table::new("", head, fitted.iter().map(row).collect())],
+        ..Report::default()
     }
-    format!(
-        "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage.\n\
-         nDCG is that of the mixture before any refinement. What is before the fit is of the \
-         built-in one, what is after it of the learnt one where it is taken.\n\
-         none_helps is right of lists without their relevant passages, and wrong of the same lists with them.\n"
-    )
 }
 
 #[cfg(test)]

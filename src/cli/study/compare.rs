@@ -4,20 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::following::Following;
-use crate::cli::connection::ConnectionArgs;
+use super::shared::StudyArgs;
 use crate::cli::opening::OpeningArgs;
 use crate::cli::{Failure, SettingsArgs, backend, output};
 use crate::telemetry;
 use engine::prompt::Frame;
 use files::Empty;
-use files::RELEVANT;
-use lab::evaluation::compare::data::Sources;
-use lab::evaluation::compare::summary::Group;
-use lab::evaluation::compare::tables::{self, Cell, Grid};
-use lab::evaluation::compare::{self, Settings, figures};
-use lab::evaluation::{Event, distinct};
-use rag_metrics::resample::Statistics;
+use lab::evaluation::compare::{self, Settings};
+use lab::study::{Event, distinct};
 
 /// Compare ranking methods on labelled lists: which one is worth its milliseconds?
 ///
@@ -38,7 +32,7 @@ use rag_metrics::resample::Statistics;
 /// With --by-generator every method that the configured scorer scores has a row NAME+generator, scored by the generator, and one
 /// sentence says which of the two ranks better.
 ///
-/// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
+/// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line per question), and an
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
 /// the command ends with 1.
 #[derive(Debug, Args)]
@@ -68,29 +62,8 @@ pub(in crate::cli) struct CompareArgs {
     /// Where a scorer is configured: a second row of every method that it scores, NAME+generator, scored by the generator.
     #[arg(long)]
     by_generator: bool,
-    /// Folder of the page and the results; by default nothing is kept.
-    #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
-    /// Throw away the results in the folder.
-    #[arg(long, requires = "out")]
-    restart: bool,
-    /// Print one JSON line a figure, also on a terminal.
-    #[arg(long)]
-    json: bool,
-    /// Address of a server; without it the model is loaded in this process.
-    #[arg(long, value_name = "ADDRESS")]
-    server: Option<String>,
     #[command(flatten)]
-    connection: ConnectionArgs,
-    /// Rank only so many questions of each file.
-    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
-    questions: Option<usize>,
-    /// Leave out so many questions at the beginning of each file.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
-    skip: usize,
-    /// Most tokens of a passage.
-    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
-    passage_tokens: Option<usize>,
+    study: StudyArgs,
     /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
     /// refuse. Two rankings without a budget come first, to measure the speed.
     #[arg(long, value_name = "MILLISECONDS", value_parser = crate::cli::above_zero)]
@@ -99,15 +72,6 @@ pub(in crate::cli) struct CompareArgs {
     /// seconds of a request then hold what it waits for the others, and scores are equal to rounding only.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
     concurrency: usize,
-    /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = crate::cli::above_zero)]
-    relevance_threshold: f64,
-    /// Seed of the designs and of the resamples.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Resamples of intervals of means; 0 for no intervals.
-    #[arg(long, default_value_t = 1_000)]
-    resamples: usize,
     /// Sign flips of p-values, and resamples of intervals of differences; 0 for neither and no verdict.
     #[arg(long, default_value_t = 10_000)]
     test_resamples: usize,
@@ -123,13 +87,6 @@ fn frame(name: &str) -> Result<Frame, String> {
 
 impl CompareArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        let statistics = Statistics {
-            resamples: self.resamples,
-            test_resamples: self.test_resamples,
-            seed: self.seed,
-            ..Statistics::default()
-        };
-        statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         let usual = self.methods.is_empty();
         let named = if usual { USUAL.map(str::to_owned).to_vec() } else { self.methods.clone() };
         Ok(Settings {
@@ -139,12 +96,12 @@ impl CompareArgs {
             methods: compare::find(&named)?,
             opening: self.opening.opening()?,
             frames: distinct(self.frames.clone()),
-            passage_tokens: self.passage_tokens,
+            passage_tokens: self.study.passage_tokens,
             latency_budget_ms: self.latency_budget_ms,
             concurrency: self.concurrency,
-            seed: self.seed,
-            threshold: self.relevance_threshold,
-            statistics,
+            seed: self.study.seed,
+            threshold: self.study.relevance_threshold,
+            statistics: self.study.statistics(Some(self.test_resamples))?,
         })
     }
 }
@@ -154,63 +111,14 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     telemetry::install(&config, true);
     let settings = args.settings()?;
     settings.check()?;
-    let sources = Sources {
-        files: args.data.clone(),
-        skip: args.skip,
-        questions: args.questions,
-        threshold: settings.threshold,
-        empty: Empty::Ranked,
-    };
-    let data = sources.load()?;
+    let data = args.study.sources(&args.data, Empty::Ranked).load()?;
     output::warn(&data.warnings);
-    let backend = backend::open_for_lines(args.server.as_ref(), &args.connection, &config).await?;
-    let questions = data.questions.len();
-    let mut following = Following::with_optional_folder(questions, args.out.is_some(), "intervals and comparisons");
+    let study = &args.study;
+    let backend = backend::open_for_lines(study.server.as_ref(), &study.connection, &config).await?;
+    let mut following = args.study.following(data.questions.len(), "intervals and comparisons");
     let show = |event: Event<'_>| following.show(&event);
-    let finished = compare::run(&settings, &data, &backend, (args.out.as_deref(), args.restart), show).await;
+    let (folder, restart) = (args.study.out.as_deref(), args.study.restart);
+    let finished = compare::run(&settings, &data, &backend, folder, restart, show).await;
     following.finish();
-    let finished = finished?;
-    if args.json || !output::on_terminal() {
-        output::print(&figures::text(&finished.summary, &finished.models))?;
-    } else {
-        output::print(&finished.summary.groups.iter().map(shown).collect::<Vec<_>>().join("\n"))?;
-    }
-    if let Some(page) = &finished.page {
-        output::complain(&format!("written: {}", page.display()));
-    }
-    match finished.summary.failed.len() {
-        0 => Ok(()),
-        failed => Err(Failure::Other(anyhow::anyhow!("{failed} requests were refused"))),
-    }
-}
-
-/// A group for the terminal: its tables, then the verdict, where the eye is when the command ends.
-fn shown(group: &Group) -> String {
-    let tables: Vec<String> = tables::of(group).iter().map(table).collect();
-    let without = group.questions - group.ranked;
-    let waited = match group.concurrency {
-        1 => String::new(),
-        many => format!("Seconds include waiting for other requests: {many} questions were asked at once.\n"),
-    };
-    let advice: Vec<&str> = group.advice().flat_map(|sentence| [sentence, "\n"]).collect();
-    format!(
-        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{waited}{}\n{}",
-        group.name,
-        group.questions,
-        tables.join("\n"),
-        group.verdict.sentence,
-        advice.concat()
-    )
-}
-
-fn table(grid: &Grid) -> String {
-    let mut table = output::table(&grid.head);
-    let cell = |cell: &Cell| match &cell.interval {
-        Some(interval) => format!("{}\n{interval}", cell.value),
-        None => cell.value.clone(),
-    };
-    for row in &grid.rows {
-        table.add_row(row.iter().map(cell).collect::<Vec<_>>());
-    }
-    format!("{}\n{table}\n", grid.caption)
+    args.study.show(&finished?, "requests")
 }

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
+use super::shared::Following;
 use crate::cli::{Failure, SettingsArgs, input, output};
 use crate::config::Config;
 use crate::{app, telemetry};
 use engine::preferences::Scored;
 use files::{Empty, Warnings};
-use lab::distil::{self, DistilError, Event, Settings};
+use lab::distil::{self, Settings};
+use lab::study::Event;
 
 /// Make training data for a smaller generator that ranks as this one does (preference distillation).
 #[derive(Debug, Args)]
@@ -55,18 +57,18 @@ struct ExportArgs {
     #[arg(long, value_enum, default_value_t = Kind::Orders)]
     kind: Kind,
     /// Random orders of a question; fewer where fewer exist.
-    #[arg(long, value_name = "K", default_value_t = 30)]
+    #[arg(long, value_name = "K", default_value_t = 30, value_parser = crate::cli::count)]
     permutations: usize,
     /// Take the first N passages of each list; where none of them is relevant, the first relevant one in place of the last.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cli::count)]
     passages: Option<usize>,
     /// Cut passages to this many tokens. Passages are never cut to fit the context: a question that does not fit is refused.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
     max_passage_tokens: Option<usize>,
-    /// Use only so many questions.
-    #[arg(long, value_name = "QUESTIONS")]
+    /// Use the first N questions.
+    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
     questions: Option<usize>,
-    /// Leave out so many questions at the beginning.
+    /// Leave out the first N questions.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Least label of a relevant passage.
@@ -87,42 +89,21 @@ enum Kind {
     Tokens,
 }
 
-impl From<DistilError> for Failure {
-    fn from(error: DistilError) -> Self {
-        match error {
-            DistilError::Input(problem) => Self::Input(problem),
-            DistilError::Engine(error) => error.into(),
-            DistilError::Other(error) => Self::Other(error),
-        }
-    }
-}
-
 impl ExportArgs {
-    fn settings(&self) -> Result<Settings, Failure> {
-        let refuse = |problem: String| Err(Failure::Input(problem));
-        for (name, value) in [
-            ("--permutations", Some(self.permutations)),
-            ("--passages", self.passages),
-            ("--max-passage-tokens", self.max_passage_tokens),
-            ("--questions", self.questions),
-        ] {
-            if value == Some(0) {
-                return refuse(format!("{name}: must be at least 1"));
-            }
-        }
+    const fn settings(&self) -> Settings {
         let scored = match self.kind {
             Kind::Orders => Scored::Orders(self.permutations),
             Kind::Passages => Scored::Passages,
             Kind::Tokens => Scored::Tokens,
         };
-        Ok(Settings {
+        Settings {
             scored,
             passages: self.passages,
             passage_tokens: self.max_passage_tokens,
             threshold: self.relevance_threshold,
             skip: self.skip,
             seed: self.seed,
-        })
+        }
     }
 }
 
@@ -152,7 +133,7 @@ fn conditions(config: &Config) -> Result<[(&'static str, Value); 9], Failure> {
 async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let settings = args.settings()?;
+    let settings = args.settings();
     if matches!(settings.scored, Scored::Orders(count) if count > config.limits.orders) {
         let problem = format!("{} given, at most {} allowed", args.permutations, config.limits.orders);
         return Err(Failure::Input(format!("--permutations: {problem}")));
@@ -171,29 +152,11 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     config.scheduler.warm = prefix_scheduler::warm::Options::default();
     config.scheduler.reproducible = true;
     let engine = app::engine(&config).await?;
-    let bar = output::progress(lists.len(), "questions");
-    let mut started = false;
-    let show = |event: Event<'_>| match event {
-        Event::Dropped(bytes) => {
-            bar.suspend(|| {
-                output::complain(&format!("{}: {bytes} bytes of an incomplete line dropped", args.out.display()));
-            });
-        }
-        Event::Done(done) => {
-            bar.set_position(done as u64);
-            // Questions of an earlier command say nothing about this one's speed.
-            if !std::mem::replace(&mut started, true) {
-                bar.reset_eta();
-            }
-        }
-        Event::Refused { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
-        Event::Stopped { done } => {
-            bar.finish_and_clear();
-            output::complain(&format!("{done} of {} questions are done; the same command continues", lists.len()));
-        }
-    };
-    let finished = distil::export(&settings, &lists, &engine, &conditions(&config)?, &args.out, show).await?;
-    bar.finish_and_clear();
+    let mut following = Following::new(lists.len(), "the same command continues", "");
+    let show = |event: Event<'_>| following.show(&event);
+    let finished = distil::export(&settings, &lists, &engine, &conditions(&config)?, &args.out, show).await;
+    following.finish();
+    let finished = finished?;
     output::json(&json!({
         "out": args.out.display().to_string(),
         "kind": distil::kind(settings.scored),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use super::following::Following;
+use super::shared::{self, Following};
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::metrics::StatisticsArgs;
 use crate::cli::task::TaskArgs;
@@ -14,9 +14,8 @@ use crate::telemetry;
 use engine::evaluate::Annotator;
 use lab::evaluation::data::Sources;
 use lab::evaluation::methods::{GIVEN, Ranker};
-use lab::evaluation::summary::{Mean, Row, Summary, System};
-use lab::evaluation::{self, Event, Plan, Settings};
-use numeric::real;
+use lab::evaluation::{self, Plan, Settings};
+use lab::study::Event;
 use rag_metrics::rank::{Metric, MetricError};
 
 /// Most tokens of a short answer, where the command does not say.
@@ -28,9 +27,9 @@ const ANSWER_TOKENS: usize = 32;
 /// metrics are computed over the labels. End-to-end answers are generated from the whole list in its context order, the
 /// order that a rerank response recommends for the prompt.
 ///
-/// The folder gets results.jsonl (one line a question), summary.json and report.html; of long answers answers.jsonl, too, which
-/// `rerankd citations` reads. An interrupted evaluation continues
-/// where it stopped when the same command is given again. Several runs or methods are compared question by question.
+/// The folder gets results.jsonl (one line per question), summary.json, figures.jsonl, report.md and report.html; for long answers
+/// answers.jsonl, too, which `rerankd citations` reads. An interrupted evaluation continues where it stopped when the same command
+/// is given again. Several runs or methods are compared question by question.
 /// Questions that cannot be evaluated are listed, and the command then ends with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out given\n  \
@@ -60,13 +59,13 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Documents read of each list.
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = crate::cli::count)]
     depth: usize,
-    /// Evaluate only the first so many questions.
+    /// Evaluate only the first N questions.
     #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
     limit: Option<usize>,
     /// Folder of the results.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Throw away the results in the folder.
+    /// Delete the results in the folder.
     #[arg(long)]
     restart: bool,
     /// Address of a server; without it the models are loaded in this process.
@@ -186,53 +185,13 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let kept = format!("the same command continues {}", args.out.display());
     let mut following = Following::new(questions, kept, "intervals, correlations and comparisons");
     let show = |event: Event<'_>| following.show(&event);
-    let finished = evaluation::run(&plan, &data, &backend, (&args.out, args.restart), show).await;
+    let finished = evaluation::run(&plan, &data, &backend, &args.out, args.restart, show).await;
     following.finish();
-    let finished = finished?;
-    for one in &finished.summary.warned {
-        output::complain(&format!("{}, {} questions: {}", one.ranking, one.questions, one.warning));
-    }
+    let (finished, document) = finished?;
     if output::on_terminal() {
-        output::print(&table(&finished.summary))?;
-        output::complain(&format!("written: {}", finished.report.display()));
+        output::print(&shared::report(&finished.report))?;
     } else {
-        output::json(&finished.document)?;
+        output::json(&document)?;
     }
-    match finished.summary.failed.len() {
-        0 => Ok(()),
-        failed => Err(Failure::Other(anyhow::anyhow!("{failed} of {questions} questions were not evaluated"))),
-    }
-}
-
-/// The means as a table.
-fn table(summary: &Summary) -> String {
-    let names: Vec<&str> = summary.systems.iter().map(|system| system.name.as_str()).collect();
-    let mut table = output::table(&[&["labels", "metric"][..], &names].concat());
-    let number = |mean: &Mean| match (mean.value, mean.low, mean.high) {
-        (Some(value), Some(low), Some(high)) => format!("{value:.3} [{low:.3}, {high:.3}]"),
-        (Some(value), ..) => format!("{value:.3}"),
-        (None, ..) => "–".to_owned(),
-    };
-    let rows = |pick: fn(&System) -> &Vec<Row>| {
-        let count = summary.systems.first().map_or(0, |system| pick(system).len());
-        (0..count).map(move |at| summary.systems.iter().map(move |system| &pick(system)[at]).collect::<Vec<&Row>>())
-    };
-    for row in rows(|system| &system.metrics).chain(rows(|system| &system.end_to_end)) {
-        let metric = row[0].metric.clone().unwrap_or_else(|| "end-to-end".to_owned());
-        let cells = row.iter().map(|row| number(&row.mean));
-        table.add_row([row[0].annotator.to_owned(), metric].into_iter().chain(cells).collect::<Vec<_>>());
-    }
-    let cost = &summary.cost;
-    let rankings = match summary.rerank_tokens() {
-        0 => String::new(),
-        tokens => format!(", and {tokens} for the rankings"),
-    };
-    format!(
-        "{table}\n{} of {} questions evaluated; {} tokens{rankings} ({:.1} times as many without sharing prompts), {:.0} s\n",
-        summary.evaluated,
-        summary.questions,
-        cost.tokens,
-        real(usize::try_from(cost.naive_tokens).unwrap_or(0)) / real(usize::try_from(cost.tokens).unwrap_or(0).max(1)),
-        cost.seconds,
-    )
+    shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused))
 }

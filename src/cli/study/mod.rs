@@ -5,11 +5,11 @@ pub(super) mod calibrate_ranking;
 mod compare;
 mod distil;
 mod evaluate;
-mod following;
 mod lists;
+mod shared;
 
 use clap::Subcommand;
-use lab::evaluation::EvaluationError;
+use lab::study::StudyError;
 
 use super::{Failure, SettingsArgs};
 
@@ -32,12 +32,12 @@ pub(super) async fn run(command: StudyCommand, settings: &SettingsArgs) -> Resul
     }
 }
 
-impl From<EvaluationError> for Failure {
-    fn from(error: EvaluationError) -> Self {
+impl From<StudyError> for Failure {
+    fn from(error: StudyError) -> Self {
         match error {
-            EvaluationError::Input(problem) => Self::Input(problem),
-            EvaluationError::Backend(error) => error.into(),
-            EvaluationError::Other(error) => Self::Other(error),
+            StudyError::Input(problem) => Self::Input(problem),
+            StudyError::Backend(error) => error.into(),
+            StudyError::Other(error) => Self::Other(error),
         }
     }
 }

@@ -1,10 +1,6 @@
 //! What the analyses of correlations share: cut-offs, the values in their results, and coefficients with intervals.
 
-use serde::de::DeserializeOwned;
-
-use super::Answer;
-use crate::evaluation::EvaluationError;
-use crate::evaluation::summary::Mean;
+use crate::study::mean::Mean;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::never;
 use rag_metrics::resample::{Statistics, interval};
@@ -17,19 +13,6 @@ pub(super) fn cutoffs(length: usize) -> Vec<usize> {
     let tens = std::iter::successors(Some(1_usize), |ten| ten.checked_mul(10));
     let series = tens.flat_map(|ten| [ten, ten.saturating_mul(2), ten.saturating_mul(5)]);
     series.take_while(|cutoff| *cutoff < length).chain((length > 0).then_some(length)).collect()
-}
-
-/// The value of an answer in the form of its analysis.
-///
-/// # Errors
-/// [`EvaluationError::Input`] with the question, for a results file that was changed.
-pub(super) fn parsed<T: DeserializeOwned>(answer: &Answer<'_>) -> Result<T, EvaluationError> {
-    T::deserialize(&answer.value).map_err(|error| {
-        EvaluationError::Input(format!(
-            "the results of question {:?}: {error}; --restart asks again",
-            answer.question.id
-        ))
-    })
 }
 
 /// Pairs where both sides have a value; one a question.
@@ -49,7 +32,7 @@ pub(super) fn resampled(count: usize, statistics: &Statistics, statistic: impl F
     let value = statistic(&every);
     let interval =
         value.and_then(|_| interval(count, statistics.correlation_intervals()?, &never, |drawn| statistic(drawn)));
-    Mean { value, low: interval.map(|ends| ends.low), high: interval.map(|ends| ends.high), questions: count }
+    Mean::new(value, interval, count)
 }
 
 /// The questions that have pairs.
@@ -73,7 +56,6 @@ pub(super) fn difference(kind: Correlation, first: &Pairs, second: &Pairs, stati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluation::compare::data::Question;
 
     #[test]
     fn cutoffs_end_with_the_list() {
@@ -119,13 +101,5 @@ mod tests {
         let mean = coefficient(Correlation::KendallB, &pairs, &Statistics::default());
         assert!([mean.value, mean.low, mean.high].iter().all(|one| (one.unwrap() - 1.0).abs() < 1e-12), "{mean:?}");
         assert_eq!(mean.questions, 2);
-    }
-
-    #[test]
-    fn changed_results_are_refused_with_their_question() {
-        let question = Question { id: "q7".to_owned(), ..Question::default() };
-        let answer = Answer { question: &question, value: serde_json::json!({ "cutoffs": 3 }) };
-        let error = parsed::<Vec<f64>>(&answer).unwrap_err().to_string();
-        assert!(error.contains("\"q7\"") && error.contains("--restart"), "{error}");
     }
 }

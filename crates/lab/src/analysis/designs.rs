@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::readings::{
-    MEASURES, Quality, Side, UNJUDGED, at_least, difference, percent, qualities, question_seed, random_orders, read,
-    side, signed,
+    MEASURES, Quality, UNJUDGED, at_least, by_side, difference, percent, permutation, qualities, question_seed,
+    random_orders, signed,
 };
-use super::report::{Chart, Report, Table};
 use super::stability::{in_list, ndcg};
-use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Point};
-use crate::evaluation::compare::data::{Data, Question};
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::{Data, Question};
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::methods;
 use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
@@ -82,20 +82,8 @@ type OfCost = fn(&Cost) -> f64;
 const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
 
 impl Analysis for Designs {
-    fn name(&self) -> &'static str {
-        "designs"
-    }
-
-    fn title(&self) -> &'static str {
-        "What cheaper designs lose (MOI, Tables 6 and 7)"
-    }
-
-    fn format(&self) -> u32 {
-        OWN_DESIGNS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { passages: 2, ..Needs::default() }
+    fn about(&self) -> About {
+        About::new("designs", "What cheaper designs lose (MOI, Tables 6 and 7)", &[Need::Task]).least(2)
     }
 
     /// Answers are read from given orders, which the protocol does not carry.
@@ -103,14 +91,10 @@ impl Analysis for Designs {
         data.questions.iter().any(|question| !question.list.answers.is_empty())
     }
 
-    fn takes_task(&self) -> bool {
-        true
-    }
-
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (list, settings) = (&question.list, context.settings);
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             at_least(&passages, 2, "for a ranking")?;
             let labels = &list.labels[..passages.len()];
             let relevant = labels.iter().position(|label| *label >= settings.threshold);
@@ -141,12 +125,12 @@ impl Analysis for Designs {
                     asked.quality.extend(Quality::mean(&of_row).map(|quality| (name.clone(), quality)));
                 }
             }
-            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+            kept(asked)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let asked = values::<Asked>(answers)?;
         let asked: Vec<(&[f64], Asked)> =
             answers.iter().map(|answer| &answer.question.list.labels[..]).zip(asked).collect();
         let found = Found { asked: &asked, settings };
@@ -155,12 +139,13 @@ impl Analysis for Designs {
         report.tables.extend(tables);
         let points = DESIGNS.iter().filter_map(|(name, ..)| {
             let (gain, tokens) = (found.mean(&found.gains(name, "nDCG@10")), found.mean(&found.tokens(name)));
-            Some(Point { name: (*name).to_owned(), x: tokens.value?, y: gain.value?, bounds: gain.low.zip(gain.high) })
+            Series::lone(*name, tokens.value?, &gain)
         });
-        let points: Vec<Point> = points.collect();
+        let points: Vec<Series> = points.collect();
         if !points.is_empty() {
-            let svg = charts::scatter(&points, &Axes { x: "tokens of a ranking", y: "nDCG@10" })?;
-            report.charts.push(Chart { caption: "nDCG@10 by what a ranking takes".to_owned(), svg });
+            let axes =
+                Axes { caption: "nDCG@10 by what a ranking takes".to_owned(), x: "tokens of a ranking", y: "nDCG@10" };
+            report.charts.push(chart::scatter(axes, &points)?);
         }
         report.verdict = found.verdict();
         let without = asked.iter().filter(|(_, one)| !one.orders.contains_key(VARIABLE)).count();
@@ -184,19 +169,12 @@ async fn rank(
     variable_pruning: bool,
 ) -> Result<(Vec<usize>, Cost), Refusal> {
     let request = RerankRequest {
-        query: question.list.question.clone(),
-        passages: passages.to_vec(),
         method: methods::find("moi"),
         moi: options(question, (scheme, variable_pruning), context.settings),
-        passage_tokens: context.settings.passage_tokens,
-        ..RerankRequest::default()
+        ..context.rerank_request(question, passages.to_vec())
     };
     let answer = context.backend.rerank(&request).await?;
-    let ranking: Vec<usize> =
-        answer.results.iter().filter_map(|result| usize::try_from(result.original_index).ok()).collect();
-    if ranking.len() != passages.len() {
-        return Err(Refusal::Question("the answer does not rank every passage once".to_owned()));
-    }
+    let ranking = permutation(&answer, passages.len())?;
     let usage = answer.usage.unwrap_or_default();
     let count = |tokens: u64| real(usize::try_from(tokens).unwrap_or(usize::MAX));
     Ok((ranking, Cost { tokens: count(usage.tokens + usage.cached_tokens), naive: count(usage.naive_tokens) }))
@@ -275,11 +253,11 @@ impl Found<'_> {
         }
         let head = ["order", "nDCG@10", "RR"].into_iter().chain(MEASURES.map(|(measure, _)| measure));
         let costs = ["tokens", "of the complete design's", "the same without shared prefixes"];
-        Table {
-            caption: format!("Rankings, the answer from each, and what each takes, {} questions", self.asked.len()),
-            head: head.chain(costs).map(str::to_owned).collect(),
+        Table::new(
+            format!("Rankings, the answer from each, and what each takes, {} questions", self.asked.len()),
+            head.chain(costs).map(str::to_owned),
             rows,
-        }
+        )
     }
 
     /// A row less the complete design's, in nDCG@10 and in the reference's likelihood.
@@ -306,11 +284,7 @@ impl Found<'_> {
                 report.number(format!("{title}: {measure}"), unit, likelihood),
             ]);
         }
-        Table {
-            caption: "Paired differences to the complete design".to_owned(),
-            head: ["order", "nDCG@10", MEASURES[0].0].map(str::to_owned).to_vec(),
-            rows,
-        }
+        Table::new("Paired differences to the complete design", ["order", "nDCG@10", MEASURES[0].0], rows)
     }
 
     /// The cheapest design of Table 6, and what it loses.
@@ -327,12 +301,15 @@ impl Found<'_> {
         if number.value.is_none() {
             return "There is nothing to compare.".to_owned();
         }
-        let outcome = match side(&number) {
-            Side::Above => "is better, by".to_owned(),
-            Side::Below => "is worse, by".to_owned(),
-            Side::Within => "differs within the error, by".to_owned(),
-            Side::Unknown => format!("differs, {UNJUDGED}, by"),
-        };
+        let outcome = by_side(
+            &number,
+            [
+                "is better, by".to_owned(),
+                "is worse, by".to_owned(),
+                "differs within the error, by".to_owned(),
+                format!("differs, {UNJUDGED}, by"),
+            ],
+        );
         format!(
             "The paper's cheapest design, {name}, takes {} of the tokens of complete orders; its {what} {outcome} {}, over {} questions.",
             percent(share),

@@ -18,11 +18,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings, sampled};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Column};
-use crate::evaluation::compare::data::{Data, Question, Sources};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::{Data, Question, Sources};
+use crate::study::report::{Report, Table};
 use engine::belief::TextPair;
 use files;
 use protocol::backend::Refusal;
@@ -58,29 +58,17 @@ struct Candidate {
 }
 
 impl Analysis for Equivalence {
-    fn name(&self) -> &'static str {
-        "equivalence"
+    fn about(&self) -> About {
+        About::new(
+            "equivalence",
+            "Whether the entailment model knows equivalent answers (SePer, Table 1)",
+            &[Need::Entailment],
+        )
+        .passages(0)
     }
 
-    fn title(&self) -> &'static str {
-        "Whether the entailment model knows equivalent answers (SePer, Table 1)"
-    }
-
-    /// Candidates may have a BERTScore.
-    fn format(&self) -> u32 {
-        3
-    }
-
-    fn load(&self, sources: &Sources) -> Result<Data, EvaluationError> {
+    fn load(&self, sources: &Sources) -> Result<Data, StudyError> {
         sources.load_with(files::equivalence::lists)
-    }
-
-    fn reads_passages(&self) -> bool {
-        false
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { entailment: true, ..Needs::default() }
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -105,12 +93,12 @@ impl Analysis for Equivalence {
             if candidates.len() != list.passages.len() {
                 return Err(Refusal::Question("there is not a verdict for every candidate".to_owned()));
             }
-            sampled::kept(candidates)
+            kept(candidates)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let candidates: Vec<Vec<Candidate>> = sampled::values(answers)?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let candidates: Vec<Vec<Candidate>> = values(answers)?;
         let mut report = Report::default();
         let measures: Vec<(&'static str, Vec<Vec<Judged>>)> = measures(answers, &candidates);
         let mut rows = Vec::new();
@@ -120,9 +108,7 @@ impl Analysis for Equivalence {
             let found = quality(judged, &settings.statistics);
             let cells = found.named().map(|(what, mean)| report.number(format!("{name}, {what}"), "share", mean));
             rows.push([vec![(*name).to_owned()], cells.to_vec()].concat());
-            if let Some(value) = found.auc.value {
-                columns.push(Column { name: (*name).to_owned(), value, bounds: found.auc.low.zip(found.auc.high) });
-            }
+            columns.extend(Series::lone(*name, 0.0, &found.auc));
             qualities.push((*name, found));
         }
         let all = measures.first().map_or(&[][..], |(_, judged)| judged.as_slice());
@@ -131,20 +117,25 @@ impl Analysis for Equivalence {
             .flatten()
             .fold((0, 0), |(count, equivalent), one| (count + 1, equivalent + usize::from(one.equivalent)));
         report.verdict = verdict(&measures, &qualities, (count, &settings.statistics));
-        report.charts.push(Chart {
-            caption: "AUC: how often an equivalent answer scores above one that is not".to_owned(),
-            svg: charts::columns(&columns, &Axes { x: "", y: "AUC" })?,
-        });
-        let head = ["measure"].into_iter().chain(Quality::NAMES).map(str::to_owned).collect();
-        report.tables.push(Table {
-            caption: format!(
+        report.charts.push(chart::intervals(
+            Axes {
+                caption: "AUC: how often an equivalent answer scores above one that is not".to_owned(),
+                x: "AUC",
+                y: "",
+            },
+            &columns,
+        )?);
+        let head = ["measure"].into_iter().chain(Quality::NAMES);
+        report.tables.push(Table::new(
+            format!(
                 "Agreement with people on {count} answers to {} questions, {equivalent} of them equivalent",
                 answers.len()
             ),
             head,
             rows,
-        });
-        report.tables.extend(by_system(answers, &measures, &mut report.figures));
+        ));
+        let table = by_system(answers, &measures, &mut report);
+        report.tables.extend(table);
         report.notes.push(
 "Every text is judged after its question, as in SePer. A candidate takes its best reference; \"first reference\" is the entailment score of the first alone."
                 .to_owned(),

@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::coefficient::{cutoffs, parsed, resampled};
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings, TIMES};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::Axes;
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::curves::{Plotted, plot};
-use crate::evaluation::summary::{Mean, mean_of};
+use super::coefficient::{cutoffs, resampled};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, TIMES, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Point, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::Engine;
 use engine::belief::{BeliefRequest, SampleOptions};
 use engine::rerank::Passage;
@@ -108,24 +107,13 @@ async fn answered(
 }
 
 impl Analysis for EragCost {
-    fn name(&self) -> &'static str {
-        "erag-cost"
-    }
-
-    fn title(&self) -> &'static str {
-        "What labels of passages cost against the answer from the whole list (eRAG, Table 2)"
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { local: true, ..Needs::default() }
-    }
-
-    fn passages(&self) -> usize {
-        20
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "erag-cost",
+            "What labels of passages cost against the answer from the whole list (eRAG, Table 2)",
+            &[Need::Engine, Need::Task],
+        )
+        .passages(20)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -133,7 +121,7 @@ impl Analysis for EragCost {
         static BEGUN: AtomicBool = AtomicBool::new(false);
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             if !BEGUN.swap(true, Ordering::Relaxed) {
                 answered(engine, question, &passages[..passages.len().min(1)], vec![vec![0]], settings).await?;
             }
@@ -159,8 +147,8 @@ impl Analysis for EragCost {
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let mut costs = answers.iter().map(parsed::<Cost>).collect::<Result<Vec<_>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let mut costs = values::<Cost>(answers)?;
         for cost in &mut costs {
             for (size, seconds) in cost.sizes.iter_mut().zip(std::mem::take(&mut cost.times)) {
                 [size.document.seconds, size.query.seconds, size.whole.seconds] = seconds;
@@ -182,14 +170,11 @@ impl Analysis for EragCost {
                 "ratio, a call each",
                 "questions",
             ];
-            let mut table = Table {
-                caption: format!("{} a question; ratios are labels over end to end", measure.name),
-                head: head.map(str::to_owned).to_vec(),
-                rows: Vec::new(),
-            };
+            let mut table =
+                Table::new(format!("{} a question; ratios are labels over end to end", measure.name), head, Vec::new());
             let mut ratios = [
-                Plotted { name: format!("{}, one call", measure.name), points: Vec::new() },
-                Plotted { name: format!("{}, a call each", measure.name), points: Vec::new() },
+                Series { name: format!("{}, one call", measure.name), points: Vec::new() },
+                Series { name: format!("{}, a call each", measure.name), points: Vec::new() },
             ];
             for size in &sizes {
                 let of_size: Vec<[Option<f64>; 3]> = costs.iter().filter_map(|cost| measure.of(cost, *size)).collect();
@@ -201,7 +186,7 @@ impl Analysis for EragCost {
                 }
                 for (at, curve) in [1, 0].into_iter().zip(&mut ratios) {
                     let mean = ratio(&column(at), &column(2), settings);
-                    curve.points.extend(mean.value.map(|value| (real(*size), value)));
+                    curve.points.extend(Point::of(real(*size), &mean));
                     row.push(report.number(format!("{} over end to end, {size} passages", curve.name), "", mean));
                 }
                 row.push(of_size.len().to_string());
@@ -211,10 +196,14 @@ impl Analysis for EragCost {
             // A ratio of bytes is that of cells.
             curves.extend(ratios.into_iter().filter(|_| measure.unit != "MiB"));
         }
-        report.charts.push(Chart {
-            caption: "Labels over the answer from the whole list".to_owned(),
-            svg: plot(&curves, &Axes { x: "passages", y: "times end to end" })?,
-        });
+        report.charts.push(chart::lines(
+            Axes {
+                caption: "Labels over the answer from the whole list".to_owned(),
+                x: "passages",
+                y: "times end to end",
+            },
+            &curves,
+        )?);
         let questions = costs.iter().filter(|cost| cost.sizes.iter().any(|size| size.passages == largest)).count();
         report.verdict = verdict(&curves, (largest, questions));
         report.notes = notes(settings);
@@ -268,10 +257,10 @@ fn ratio(first: &[Option<f64>], second: &[Option<f64>], settings: &Settings) -> 
 }
 
 /// `curves` are the ratios of tokens, seconds and cells, each in one call and in a call each.
-fn verdict(curves: &[Plotted], (size, questions): (usize, usize)) -> String {
+fn verdict(curves: &[Series], (size, questions): (usize, usize)) -> String {
     let last = |at: usize| {
-        let at_size = curves.get(at)?.points.last().filter(|point| (point.0 - real(size)).abs() < 0.5);
-        at_size.map(|point| format!("{:.2}", point.1))
+        let at_size = curves.get(at)?.points.last().filter(|point| (point.x - real(size)).abs() < 0.5);
+        at_size.map(|point| format!("{:.2}", point.y))
     };
     let times = |at: usize| last(at).unwrap_or_else(|| "an unknown number of".to_owned());
     format!(

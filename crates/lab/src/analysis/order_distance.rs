@@ -10,20 +10,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, at_least, difference, percent, question_seed, read, side, signed};
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Curve};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::readings::{Side, UNJUDGED, at_least, difference, percent, question_seed, side, signed};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::EngineError;
 use engine::contexts::{ContextReading, ContextsRequest};
 use moi::FitError;
 use moi::design::{self, Design};
 use numeric::real;
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 
 /// Orders that begin with the same passage; fewer where fewer exist.
 const EACH: usize = 4;
@@ -50,26 +49,19 @@ struct Distances {
 }
 
 impl Analysis for OrderDistance {
-    fn name(&self) -> &'static str {
-        "order-distance"
-    }
-
-    fn title(&self) -> &'static str {
-        "How far apart two orders of the passages are (MOI, Eq. 11 and Fig. 7)"
-    }
-
-    fn format(&self) -> u32 {
-        OWN_DESIGNS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { local: true, passages: 3, ..Needs::default() }
+    fn about(&self) -> About {
+        About::new(
+            "order-distance",
+            "How far apart two orders of the passages are (MOI, Eq. 11 and Fig. 7)",
+            &[Need::Engine],
+        )
+        .least(3)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             at_least(&passages, 3, "for two orders to begin alike")?;
             let contexts = orders(passages.len(), settings.seed, &question.id).map_err(EngineError::from)?;
             let request = ContextsRequest {
@@ -89,12 +81,12 @@ impl Analysis for OrderDistance {
                 let distributions: Vec<Vec<f64>> = readings.iter().map(of).collect();
                 Ok::<_, EngineError>(measure(&contexts, |left, right| l1(&distributions[left], &distributions[right])))
             });
-            serde_json::to_value(measured.await?).map_err(|error| Refusal::Question(error.to_string()))
+            kept(measured.await?)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let asked = answers.iter().map(read).collect::<Result<Vec<Distances>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let asked = values::<Distances>(answers)?;
         let mut report = Report::default();
         let column = |of: &dyn Fn(&Distances) -> Option<f64>| asked.iter().map(of).collect::<Vec<Option<f64>>>();
         let mut lengths: Vec<usize> = asked.iter().map(|one| one.same.len()).collect();
@@ -118,22 +110,21 @@ impl Analysis for OrderDistance {
                     report.number(name("closer by"), "L1", gap),
                 ]);
             }
-            curves.push(Curve { name: format!("{length} passages"), values: closer });
-            report.tables.push(Table {
-                caption: format!(
+            curves.push(Series::ranked(format!("{length} passages"), &closer));
+            report.tables.push(Table::new(
+                format!(
                     "Distance of two orders with the same passage at a position, and of all others, {length} passages"
                 ),
-                head: ["position", "same passage", "other passage", "closer by"].map(str::to_owned).to_vec(),
+                ["position", "same passage", "other passage", "closer by"],
                 rows,
-            });
+            ));
         }
         let table = by_beginning(&mut report, &asked, settings);
         report.tables.push(table);
         let within = column(&|one| one.same.first().copied().flatten());
         let between = column(&|one| one.other.first().copied().flatten());
         let gap = difference(&between, &within, &settings.statistics);
-        let mut rows = Vec::new();
-        for (name, unit, mean) in [
+        let groups = [
             ("orders that begin alike (within a group)", "L1", mean_of(&within, &settings.statistics)),
             ("orders that do not (between groups)", "L1", mean_of(&between, &settings.statistics)),
             ("between − within", "L1", gap),
@@ -148,18 +139,20 @@ impl Analysis for OrderDistance {
                 "share",
                 mean_of(&column(&|one| one.nearest), &settings.statistics),
             ),
-        ] {
-            rows.push(vec![name.to_owned(), report.number(name, unit, mean)]);
-        }
-        let head = ["pairs", "mean"].map(str::to_owned).to_vec();
-        report.tables.insert(0, Table { caption: "Groups of orders by their first passage".to_owned(), head, rows });
+        ];
+        let rows = report.rows(groups, str::to_owned);
+        let head = ["pairs", "mean"];
+        report.tables.insert(0, Table::new("Groups of orders by their first passage", head, rows));
         let chance = asked.iter().map(|one| Some(1.0 / real(one.same.len().max(1)))).collect::<Vec<_>>();
         let nearest = mean_of(&column(&|one| one.nearest), &settings.statistics);
         let ratio = ratio(&within, &between);
         report.verdict = verdict(&gap, ratio, &nearest, mean_of(&chance, &settings.statistics).value, asked.len());
-        let svg = charts::lines(&curves, &Axes { x: "position", y: "closer by, L1" })?;
-        let caption = "How much closer two orders are that have the same passage at a position".to_owned();
-        report.charts.push(Chart { caption, svg });
+        let axes = Axes {
+            caption: "How much closer two orders are that have the same passage at a position".to_owned(),
+            x: "position",
+            y: "closer by, L1",
+        };
+        report.charts.push(chart::lines(axes, &curves)?);
         report.notes = notes();
         Ok(report)
     }
@@ -247,17 +240,13 @@ fn by_beginning(report: &mut Report, asked: &[Distances], settings: &Settings) -
     let mut rows = Vec::new();
     for shared in 0..most {
         let of = |one: &Distances| one.by_beginning.get(shared).copied().flatten();
-        let mean = mean_of(&asked.iter().map(of).collect::<Vec<_>>(), &settings.statistics);
+        let mean = mean_of(asked.iter().map(of), &settings.statistics);
         if mean.value.is_some() {
             let cell = report.number(format!("{shared} leading passages shared"), "L1", mean);
             rows.push(vec![shared.to_string(), cell, mean.questions.to_string()]);
         }
     }
-    Table {
-        caption: "Distance by the number of leading passages that two orders share".to_owned(),
-        head: ["shared", "L1", "questions"].map(str::to_owned).to_vec(),
-        rows,
-    }
+    Table::new("Distance by the number of leading passages that two orders share", ["shared", "L1", "questions"], rows)
 }
 
 /// The sum of the first over that of the second, over the questions that have both.

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, at_least, difference, question_seed, read, side, signed};
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Curve};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::readings::{UNJUDGED, at_least, by_side, difference, question_seed, signed};
+use super::{About, Analysis, Answer, Asking, Context, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::methods;
 use engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
@@ -42,25 +42,13 @@ struct Asked {
 }
 
 impl Analysis for PositionBias {
-    fn name(&self) -> &'static str {
-        "position-bias"
-    }
-
-    fn title(&self) -> &'static str {
-        "How much each position weighs (MOI, Fig. 6)"
-    }
-
-    fn format(&self) -> u32 {
-        OWN_DESIGNS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { passages: 2, ..Needs::default() }
+    fn about(&self) -> About {
+        About::new("position-bias", "How much each position weighs (MOI, Fig. 6)", &[]).least(2)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             at_least(&passages, 2, "for positions to compare")?;
             let plain = whole_orders(question, passages.len(), context.settings);
             let published = MoiOptions { paper_objective: true, outcome: Outcome::Joint, ..plain.clone() };
@@ -71,12 +59,12 @@ impl Analysis for PositionBias {
             let published = ask(question, context, &passages, published).await?;
             let published = whole_weights(published, passages.len())?;
             let asked = Asked { weights, published, explained };
-            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+            kept(asked)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let asked = values::<Asked>(answers)?;
         let mut report = Report::default();
         // The length of most questions comes first, and the verdict is about it.
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
@@ -106,36 +94,36 @@ impl Analysis for PositionBias {
                     report.number(format!("{name}, as published"), "weight", of_paper),
                 ]);
             }
-            report.tables.push(Table {
-                caption: format!("Weight of each position, {length} passages, {} questions", of_length.len()),
-                head: ["position", "weight", "times the fair share", "weight, as published"]
-                    .map(str::to_owned)
-                    .to_vec(),
+            report.tables.push(Table::new(
+                format!("Weight of each position, {length} passages, {} questions", of_length.len()),
+                ["position", "weight", "times the fair share", "weight, as published"],
                 rows,
-            });
+            ));
             let ends = difference(&at(0), &at(length - 1), &settings.statistics);
             let middle = mean_of(&column(&|one| ends_less_middle(&one.weights)), &settings.statistics);
             if report.verdict.is_empty() {
                 report.verdict = verdict(&curve, &ends, of_length.len());
             }
             let explained = mean_of(&column(&|one| one.explained), &settings.statistics);
-            let mut rows = Vec::new();
-            for (what, unit, mean) in [
+            let shape = [
                 ("first − last", "weight", ends),
                 ("ends − middle", "weight", middle),
                 ("explained share of the scores' variance", "share", explained),
-            ] {
-                rows.push(vec![what.to_owned(), report.number(format!("{what}, {length} passages"), unit, mean)]);
-            }
-            report.tables.push(Table {
-                caption: format!("The shape of the curve, {length} passages"),
-                head: ["number", "mean"].map(str::to_owned).to_vec(),
+            ];
+            let rows = report.rows(shape, |what| format!("{what}, {length} passages"));
+            report.tables.push(Table::new(
+                format!("The shape of the curve, {length} passages"),
+                ["number", "mean"],
                 rows,
-            });
+            ));
             let curves = [("with beginnings", curve), ("as published", printed), ("no bias", vec![fair; length])];
-            let curves = curves.map(|(name, values)| Curve { name: name.to_owned(), values });
-            let svg = charts::lines(&curves, &Axes { x: "position", y: "weight" })?;
-            report.charts.push(Chart { caption: format!("Mean weight of each position, {length} passages"), svg });
+            let curves = curves.map(|(name, values)| Series::ranked(name, &values));
+            let axes = Axes {
+                caption: format!("Mean weight of each position, {length} passages"),
+                x: "position",
+                y: "weight",
+            };
+            report.charts.push(chart::lines(axes, &curves)?);
         }
         report.notes = notes();
         Ok(report)
@@ -158,14 +146,8 @@ async fn ask(
     passages: &[Passage],
     moi: MoiOptions,
 ) -> Result<RerankResponse, Refusal> {
-    let request = RerankRequest {
-        query: question.list.question.clone(),
-        passages: passages.to_vec(),
-        method: methods::find("moi"),
-        moi,
-        passage_tokens: context.settings.passage_tokens,
-        ..RerankRequest::default()
-    };
+    let request =
+        RerankRequest { method: methods::find("moi"), moi, ..context.rerank_request(question, passages.to_vec()) };
     context.backend.rerank(&request).await
 }
 
@@ -190,12 +172,10 @@ fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
         return "There is nothing to compare.".to_owned();
     };
     let (count, fair) = (curve.len(), 1.0 / real(curve.len()));
-    let found = match side(ends) {
-        Side::Above => "early passages count more",
-        Side::Below => "late passages count more",
-        Side::Within => "their difference is within the error",
-        Side::Unknown => UNJUDGED,
-    };
+    let found = by_side(
+        ends,
+        ["early passages count more", "late passages count more", "their difference is within the error", UNJUDGED],
+    );
     format!(
         "The first of {count} positions weighs {:.2} times its share and the last {:.2} times: {found} (first − last {}, {questions} questions).",
         first / fair,

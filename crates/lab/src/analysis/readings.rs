@@ -1,13 +1,11 @@
 //! What several analyses share: the quality of the answer from a context, orders that are not ranked, means of differences, and
 //! the lines of the results read back.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::Settings;
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
 use engine::contexts::{ContextReading, ContextsRequest};
 use engine::rerank::Passage;
 use engine::{Engine, EngineError};
@@ -15,6 +13,7 @@ use moi::design::{Design, orders};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
 use protocol::backend::Refusal;
+use protocol::v1;
 use rag_metrics::lexical::{contains, token_f1};
 use rag_metrics::resample::Statistics;
 
@@ -27,7 +26,7 @@ pub(super) const MEASURES: [(&str, &str); 3] =
 
 /// What the generator makes of one context.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Quality {
+pub(super) struct Quality {
     /// Mean log-probability of the tokens of the first reference, in nats.
     pub likelihood: f64,
     /// Token F1 of the answer with the best reference.
@@ -95,6 +94,16 @@ pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<V
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
 
+/// The indices of the results, which must name every passage once.
+pub(super) fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, Refusal> {
+    let index = |result: &v1::RankedPassage| usize::try_from(result.original_index).ok();
+    let order: Vec<usize> = answer.results.iter().filter_map(index).collect();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    let complete = sorted.into_iter().eq(0..count);
+    if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
+}
+
 /// Refuses a list that is too short, by the field's name.
 pub(super) fn at_least(passages: &[Passage], least: usize, what: &str) -> Result<(), Refusal> {
     let given = passages.len();
@@ -104,16 +113,10 @@ pub(super) fn at_least(passages: &[Passage], least: usize, what: &str) -> Result
     Ok(())
 }
 
-/// What [`super::Analysis::ask`] returned, as its own type.
-pub(super) fn read<T: DeserializeOwned>(answer: &Answer<'_>) -> Result<T, EvaluationError> {
-    serde_json::from_value(answer.value.clone())
-        .map_err(|error| EvaluationError::Input(format!("results.jsonl: {:?}: {error}", answer.question.id)))
-}
-
 /// The mean of `left - right` over the questions that have both.
 pub(super) fn difference(left: &[Option<f64>], right: &[Option<f64>], statistics: &Statistics) -> Mean {
     let paired = left.iter().zip(right).map(|(left, right)| Some((*left)? - (*right)?));
-    mean_of(&paired.collect::<Vec<_>>(), statistics)
+    mean_of(paired, statistics)
 }
 
 /// Fewest questions whose interval is taken to tell a side. Six differences of one sign have p < .05 by the sign test; a percentile
@@ -141,6 +144,16 @@ pub(super) fn side(mean: &Mean) -> Side {
         Some((_, high)) if high < 0.0 => Side::Below,
         Some(_) => Side::Within,
         None => Side::Unknown,
+    }
+}
+
+/// What to say of a difference that lies above 0, below it, around it, or cannot be judged.
+pub(super) fn by_side<T>(mean: &Mean, [above, below, within, unknown]: [T; 4]) -> T {
+    match side(mean) {
+        Side::Above => above,
+        Side::Below => below,
+        Side::Within => within,
+        Side::Unknown => unknown,
     }
 }
 
@@ -242,16 +255,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn short_lists_and_foreign_results_are_refused_by_name() {
+    fn short_lists_are_refused_by_name() {
         let one = [Passage::untitled(0, "x".into())];
         let refusal = at_least(&one, 2, "to be reversed").unwrap_err();
         assert!(
             matches!(refusal, Refusal::Question(problem) if problem == "passages: 1 given, at least 2 are needed to be reversed")
         );
         assert!(at_least(&one, 1, "").is_ok());
-        let question = Question { id: "q7".into(), ..Question::default() };
-        let answer = Answer { question: &question, value: serde_json::json!({ "f1": "high" }) };
-        let error = read::<Quality>(&answer).unwrap_err().to_string();
-        assert!(error.contains("q7"), "{error}");
     }
 }

@@ -7,13 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, FORMAT, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Chart};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::utility::UtilityRequest;
 use numeric::{mean, pearson, real, standard_deviation};
 use protocol::backend::Refusal;
@@ -47,24 +47,12 @@ struct Quantity {
 }
 
 impl Analysis for Repeatability {
-    fn name(&self) -> &'static str {
-        "repeatability"
-    }
-
-    fn title(&self) -> &'static str {
-        "How much SePer varies from draw to draw (SePer, Table 4)"
-    }
-
-    fn format(&self) -> u32 {
-        FORMAT + EMPTY_ANSWERS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, entailment: true, ..Needs::default() }
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "repeatability",
+            "How much SePer varies from draw to draw (SePer, Table 4)",
+            &[Need::References, Need::Entailment, Need::Task],
+        )
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -74,18 +62,18 @@ impl Analysis for Repeatability {
                 let mut request = UtilityRequest {
                     list: true,
                     each: true,
-                    ..sampled::request(question, context, context.passages(self, question))
+                    ..sampled::request(question, context, context.passages(question))
                 };
                 // The seed is mixed with the question and the sample's number, so neighbouring seeds share no draws.
                 request.sampling.seed = context.settings.seed.wrapping_add(repeat as u64);
                 draws.push(draw(&context.backend.utility(&request, false).await?)?);
             }
-            sampled::kept(draws)
+            kept(draws)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let questions: Vec<Vec<Draw>> = sampled::values(answers)?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let questions: Vec<Vec<Draw>> = values(answers)?;
         let mut report = Report::default();
         let (mut each, mut whole) = (Vec::new(), Vec::new());
         let mut spreads: Vec<(f64, f64)> = Vec::new();
@@ -97,7 +85,7 @@ impl Analysis for Repeatability {
             }
             let name = &quantity.name;
             let over = |of: &dyn Fn(&[f64]) -> Option<f64>| {
-                mean_of(&values.iter().map(|draws| of(draws)).collect::<Vec<_>>(), &settings.statistics)
+                mean_of(values.iter().map(|draws| of(draws)), &settings.statistics)
             };
             let varied = over(&|draws| variation(draws));
             each.push(vec![
@@ -129,24 +117,16 @@ impl Analysis for Repeatability {
                 whole.push(spread(&mut report, &name, &correlations));
             }
         }
-        report.tables.push(Table {
-            caption: format!("A question, over {} draws of {} answers", settings.repeats, settings.samples),
-            head: [
-                "measure",
-                "mean",
-                "standard deviation",
-                "questions with a mean above 0",
-                "coefficient of variation",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            rows: each,
-        });
-        report.tables.push(Table {
-            caption: format!("All {} questions together, over the draws", questions.len()),
-            head: ["measure", "mean", "standard deviation", "coefficient of variation"].map(str::to_owned).to_vec(),
-            rows: whole,
-        });
+        report.tables.push(Table::new(
+            format!("A question, over {} draws of {} answers", settings.repeats, settings.samples),
+            ["measure", "mean", "standard deviation", "questions with a mean above 0", "coefficient of variation"],
+            each,
+        ));
+        report.tables.push(Table::new(
+            format!("All {} questions together, over the draws", questions.len()),
+            ["measure", "mean", "standard deviation", "coefficient of variation"],
+            whole,
+        ));
         report.verdict = spreads.first().map_or_else(
             || "There is nothing to compare.".to_owned(),
             |(question, all)| {
@@ -242,7 +222,7 @@ fn correlations(answers: &[Answer<'_>], questions: &[Vec<Draw>], kind: Kind, thr
     (0..draws).map(of).collect::<Option<Vec<f64>>>().unwrap_or_default()
 }
 
-fn histogram(name: &str, values: &[f64]) -> Result<Chart, EvaluationError> {
+fn histogram(name: &str, values: &[f64]) -> Result<Chart, StudyError> {
     let most = values.iter().copied().fold(0.0, f64::max).max(0.01);
     let edges: Vec<f64> = (0..=BARS).map(|at| most * real(at) / real(BARS)).collect();
     let mut counts = vec![0; BARS];
@@ -251,8 +231,8 @@ fn histogram(name: &str, values: &[f64]) -> Result<Chart, EvaluationError> {
         let bar = edges[1..].iter().position(|edge| value < edge).unwrap_or(BARS - 1);
         counts[bar] += 1;
     }
-    let svg = charts::bars(&edges, &counts, &Axes { x: "standard deviation over draws", y: "questions" })?;
-    Ok(Chart { caption: format!("Standard deviation of {name}, by question"), svg })
+    let caption = format!("Standard deviation of {name}, by question");
+    chart::bars(Axes { caption, x: "standard deviation over draws", y: "questions" }, &edges, &counts)
 }
 
 #[cfg(test)]

@@ -9,21 +9,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::readings::{
-    MEASURES, Quality, Side, UNJUDGED, at_least, difference, qualities, question_seed, random_orders, read, side,
-    signed,
+    MEASURES, Quality, UNJUDGED, at_least, by_side, difference, qualities, question_seed, random_orders, signed,
 };
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Interval};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::EngineError;
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::rerank::Passage;
-use moi::{Anchors, FitError, Objective, Observation};
+use moi::{self, Anchors, FitError, Objective, Observation};
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 
 /// Random orders of a question for each passage (section 3.2.1 of the paper: \|S\| = 3N).
 const ORDERS: usize = 3;
@@ -53,30 +51,19 @@ fn names() -> Vec<String> {
 }
 
 impl Analysis for ReversedRanking {
-    fn name(&self) -> &'static str {
-        "reversed-ranking"
-    }
-
-    fn title(&self) -> &'static str {
-        "What reversing a ranking costs the answer (MOI, Table 8)"
-    }
-
-    fn format(&self) -> u32 {
-        OWN_DESIGNS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, local: true, passages: 2, ..Needs::default() }
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "reversed-ranking",
+            "What reversing a ranking costs the answer (MOI, Table 8)",
+            &[Need::References, Need::Engine, Need::Task],
+        )
+        .least(2)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             at_least(&passages, 2, "for an order to have a reverse")?;
             let n = passages.len();
             let call = Call::local();
@@ -94,12 +81,12 @@ impl Analysis for ReversedRanking {
             let (ordered, random) = measured.split_at(ordered);
             let quality = ordered.iter().copied().chain(Quality::mean(random));
             let asked = Asked { quality: names().into_iter().zip(quality).collect() };
-            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+            kept(asked)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let asked = values::<Asked>(answers)?;
         let values = |name: &str, measure: usize| -> Vec<Option<f64>> {
             asked.iter().map(|one| Some(one.quality.get(name)?.measure(measure))).collect()
         };
@@ -110,15 +97,14 @@ impl Analysis for ReversedRanking {
             for (number, (measure, unit)) in MEASURES.into_iter().enumerate() {
                 let mean = mean_of(&values(&name, number), &settings.statistics);
                 if number == 0 {
-                    points.extend(Interval::of(&name, &mean));
+                    points.extend(Series::lone(&name, 0.0, &mean));
                 }
                 row.push(report.number(format!("{name}: {measure}"), unit, mean));
             }
             rows.push(row);
         }
-        let head =
-            |first: &str| std::iter::once(first).chain(MEASURES.map(|(name, _)| name)).map(str::to_owned).collect();
-        report.tables.push(Table { caption: "The answer from each order".to_owned(), head: head("order"), rows });
+        let head = |first| std::iter::once(first).chain(MEASURES.map(|(name, _)| name));
+        report.tables.push(Table::new("The answer from each order", head("order"), rows));
         let of = |left: &str, right: &str, measure: usize| {
             difference(&values(left, measure), &values(right, measure), &settings.statistics)
         };
@@ -149,9 +135,13 @@ impl Analysis for ReversedRanking {
         }
         rows.push(row);
         let caption = "Paired differences; the drop of a ranking is itself less its reverse".to_owned();
-        report.tables.push(Table { caption, head: head("difference"), rows });
-        let svg = charts::intervals(&points, &Axes { x: "log P(reference) a token, nats", y: "" })?;
-        report.charts.push(Chart { caption: "The reference answer's likelihood from each order".to_owned(), svg });
+        report.tables.push(Table::new(caption, head("difference"), rows));
+        let axes = Axes {
+            caption: "The reference answer's likelihood from each order".to_owned(),
+            x: "log P(reference) a token, nats",
+            y: "",
+        };
+        report.charts.push(chart::intervals(axes, &points)?);
         report.verdict =
             drops.map_or_else(String::new, |drops| verdict(&of(MOI, &reversed(MOI), 0), &drops, asked.len()));
         report.notes = notes();
@@ -185,18 +175,16 @@ fn rankings(scores: &Preferences, interrupt: &(dyn Fn() -> bool + Sync)) -> Resu
 
 /// `moi` is MOI's ranking less its reverse, `drops` that less the same of the retriever's order.
 fn verdict(moi: &Mean, drops: &Mean, questions: usize) -> String {
-    let what = match side(moi) {
-        Side::Above => "the reverse is worse",
-        Side::Below => "the reverse is better",
-        Side::Within => "within the error",
-        Side::Unknown => UNJUDGED,
-    };
-    let (more, judged) = match side(drops) {
-        Side::Above => ("more than", String::new()),
-        Side::Below => ("less than", String::new()),
-        Side::Within => ("no more and no less beyond the error than", String::new()),
-        Side::Unknown => ("more or less than", format!(", {UNJUDGED}")),
-    };
+    let what = by_side(moi, ["the reverse is worse", "the reverse is better", "within the error", UNJUDGED]);
+    let (more, judged) = by_side(
+        drops,
+        [
+            ("more than", String::new()),
+            ("less than", String::new()),
+            ("no more and no less beyond the error than", String::new()),
+            ("more or less than", format!(", {UNJUDGED}")),
+        ],
+    );
     format!(
         "MOI's ranking less its reverse: {} nats a token of the reference answer ({what}); reversing it costs {more} reversing the retriever's order (difference {}{judged}), over {questions} questions.",
         signed(moi),

@@ -8,13 +8,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::coefficient::{Pairs, coefficient};
-use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Estimate, Series};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Chart, Point, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::Engine;
 use engine::belief;
 use engine::belief::report::{MeasureInput, Response, measure_answers};
@@ -71,31 +71,18 @@ struct Worth {
 const CORRELATIONS: [Correlation; 2] = [Correlation::KendallB, Correlation::Pearson];
 
 impl Analysis for SampleSize {
-    fn name(&self) -> &'static str {
-        "sample-size"
-    }
-
-    fn title(&self) -> &'static str {
-        "How many answers SePer needs (SePer, Fig. 3)"
-    }
-
-    /// Before it, long answers were judged with the marks of their citations.
-    fn format(&self) -> u32 {
-        4 + EMPTY_ANSWERS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, entailment: true, local: true, ..Needs::default() }
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "sample-size",
+            "How many answers SePer needs (SePer, Fig. 3)",
+            &[Need::References, Need::Entailment, Need::Engine, Need::Task],
+        )
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let engine = context.engine()?;
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             let request =
                 UtilityRequest { list: true, each: true, ..sampled::request(question, context, passages.clone()) };
             let report = engine.utility(&Call::local(), request.clone(), None).await?;
@@ -114,12 +101,12 @@ impl Analysis for SampleSize {
             };
             let readings = engine.read_contexts(&Call::local(), whole).await?;
             let text = readings.first().and_then(|reading| reading.answer.as_deref()).unwrap_or_default();
-            sampled::kept(Drawn { estimates, f1: lexical::token_f1(text, &request.references) })
+            kept(Drawn { estimates, f1: lexical::token_f1(text, &request.references) })
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let questions: Vec<Drawn> = sampled::values(answers)?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let questions: Vec<Drawn> = values(answers)?;
         let mut report = Report::default();
         for kind in Kind::ALL {
             let worths: Vec<Worth> = sizes(settings.samples)
@@ -153,13 +140,13 @@ impl Analysis for SampleSize {
                 cells
             });
             let rows = rows.collect();
-            report.tables.push(Table {
-                caption: format!(
+            report.tables.push(Table::new(
+                format!(
                     "SePer ({name}) of the first answers beside that of all {}, {} questions",
                     settings.samples,
                     questions.len()
                 ),
-                head: [
+                [
                     "answers",
                     "|SePer − all|",
                     "|DeltaSePer − all|",
@@ -168,11 +155,9 @@ impl Analysis for SampleSize {
                     "r of DeltaSePer with labels",
                     "tau-b with F1",
                     "r with F1",
-                ]
-                .map(str::to_owned)
-                .to_vec(),
+                ],
                 rows,
-            });
+            ));
         }
         report.notes.push(format!(
             "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (`repeatability` has those), and the last row agrees with itself.",
@@ -269,12 +254,9 @@ fn worth(
     })
 }
 
-fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, EvaluationError> {
+fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, StudyError> {
     let line = |name: &str, of: &dyn Fn(&Worth) -> Mean| {
-        let point = |worth: &Worth| {
-            let mean = of(worth);
-            Some(Estimate { x: real(worth.samples), y: mean.value?, bounds: mean.low.zip(mean.high) })
-        };
+        let point = |worth: &Worth| Point::of(real(worth.samples), &of(worth));
         Series { name: name.to_owned(), points: worths.iter().filter_map(point).collect() }
     };
     let agreement = [
@@ -284,14 +266,22 @@ fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, EvaluationError> {
     ];
     let far = [line("SePer", &|worth| worth.deviations[0]), line("DeltaSePer", &|worth| worth.deviations[1])];
     Ok(vec![
-        Chart {
-            caption: "Pearson's r of the estimate of the first answers".to_owned(),
-            svg: charts::estimates(&agreement, &Axes { x: "answers", y: "Pearson's r" })?,
-        },
-        Chart {
-            caption: "Mean absolute deviation from the estimate of all answers".to_owned(),
-            svg: charts::estimates(&far, &Axes { x: "answers", y: "deviation" })?,
-        },
+        chart::lines(
+            Axes {
+                caption: "Pearson's r of the estimate of the first answers".to_owned(),
+                x: "answers",
+                y: "Pearson's r",
+            },
+            &agreement,
+        )?,
+        chart::lines(
+            Axes {
+                caption: "Mean absolute deviation from the estimate of all answers".to_owned(),
+                x: "answers",
+                y: "deviation",
+            },
+            &far,
+        )?,
     ])
 }
 

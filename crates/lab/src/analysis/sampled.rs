@@ -1,19 +1,15 @@
 //! What the analyses of SePer share: how answers are sampled, and how the results of questions are read and compared.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::Context;
 use super::readings::{Side, side};
-use super::{Answer, Context};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::Mean;
+use crate::study::data::Question;
+use crate::study::mean::Mean;
 use engine::belief::SampleOptions;
 use engine::rerank::Passage;
 use engine::utility::UtilityRequest;
 use numeric::rounded;
-use protocol::backend::Refusal;
 use protocol::v1;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::input::correlated;
@@ -78,31 +74,10 @@ pub(super) fn request(question: &Question, context: &Context<'_>, passages: Vec<
     }
 }
 
-/// What [`super::Analysis::ask`] returns.
-pub(super) fn kept(value: impl Serialize) -> Result<Value, Refusal> {
-    serde_json::to_value(value).map_err(|error| Refusal::Question(format!("the result cannot be kept: {error}")))
-}
-
-/// What was returned for each question.
-pub(super) fn values<T: DeserializeOwned>(answers: &[Answer<'_>]) -> Result<Vec<T>, EvaluationError> {
-    let one = |answer: &Answer<'_>| {
-        let bad = |error: serde_json::Error| {
-            EvaluationError::Input(format!("results.jsonl: {:?}: {error}", answer.question.id))
-        };
-        serde_json::from_value(answer.value.clone()).map_err(bad)
-    };
-    answers.iter().map(one).collect()
-}
-
 /// The correlation of two lists of numbers, which belong to as many questions.
 pub(super) fn correlation(kind: Correlation, left: &[f64], right: &[f64], statistics: &Statistics) -> Mean {
     let found = correlated(kind, left, right, statistics.correlation_intervals(), &never);
-    Mean {
-        value: found.agreement.map(|agreement| agreement.value),
-        low: found.interval.map(|interval| interval.low),
-        high: found.interval.map(|interval| interval.high),
-        questions: left.len(),
-    }
+    Mean::new(found.agreement.map(|agreement| agreement.value), found.interval, left.len())
 }
 
 /// The pairs of numbers of which both are there, with ties where they differ by rounding alone.
@@ -153,7 +128,7 @@ pub(super) fn bare_settings() -> super::Settings {
 
 /// The value of the figure with this name.
 #[cfg(test)]
-pub(super) fn figure(report: &super::report::Report, name: &str) -> f64 {
+pub(super) fn figure(report: &crate::study::report::Report, name: &str) -> f64 {
     let found = report.figures.iter().find(|figure| figure.name == name);
     let names: Vec<&str> = report.figures.iter().map(|figure| figure.name.as_str()).collect();
     found.unwrap_or_else(|| panic!("{name:?} is not among {names:#?}")).mean.value.unwrap()
@@ -179,13 +154,5 @@ mod tests {
         let few = Mean { questions: 5, ..mean(Some(0.01), Some(0.2)) };
         assert_eq!(sides(&few), (false, false), "five questions tell no side");
         assert_eq!(sides(&mean(None, None)), (false, false), "without an interval nothing is beyond the error");
-    }
-
-    #[test]
-    fn a_result_of_another_form_is_refused_by_its_question() {
-        let question = Question { id: "q7".to_owned(), ..Question::default() };
-        let answers = [Answer { question: &question, value: serde_json::json!({ "soft": "x", "hard": null }) }];
-        let error = values::<Both>(&answers).unwrap_err().to_string();
-        assert!(error.contains("q7"), "{error}");
     }
 }

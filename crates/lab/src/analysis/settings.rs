@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Analysis;
-use crate::evaluation::EvaluationError;
+use super::{About, Need};
+use crate::study::StudyError;
+use crate::study::manifest::{self, Uses};
 use engine::task::Task;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
@@ -36,29 +37,29 @@ pub struct Settings {
 
 impl Settings {
     /// Passages that are taken of each list.
-    pub fn taken(&self, analysis: &dyn Analysis) -> usize {
-        self.passages.unwrap_or_else(|| analysis.passages())
+    pub fn taken(&self, about: &About) -> usize {
+        self.passages.unwrap_or_else(|| about.passages)
     }
 
     /// Refuses what the analysis does not take: a task that its questions are not asked, or depths that it has none of.
     ///
     /// # Errors
-    /// [`EvaluationError::Input`] with the option.
-    pub fn check(&self, analysis: &dyn Analysis) -> Result<(), EvaluationError> {
-        self.task.check().map_err(|error| EvaluationError::Input(format!("--{error}")))?;
-        if self.task != Task::default() && !analysis.takes_task() {
-            let problem = format!("--task: {} asks for no answer but a short one", analysis.name());
-            return Err(EvaluationError::Input(problem));
+    /// [`StudyError::Input`] with the option.
+    pub fn check(&self, about: &About) -> Result<(), StudyError> {
+        self.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
+        if self.task != Task::default() && !about.needs(Need::Task) {
+            let problem = format!("--task: {} asks for no answer but a short one", about.name);
+            return Err(StudyError::Input(problem));
         }
-        let taken = self.taken(analysis);
+        let taken = self.taken(about);
         let problem = match self.depths.last() {
-            Some(_) if !analysis.takes_depths() => format!("{} has none", analysis.name()),
+            Some(_) if !about.needs(Need::Depths) => format!("{} has none", about.name),
             Some(deepest) if *deepest > taken => {
                 format!("{deepest} of the first {taken} passages; --passages takes more of each list")
             }
             _ => return Ok(()),
         };
-        Err(EvaluationError::Input(format!("--depths: {problem}")))
+        Err(StudyError::Input(format!("--depths: {problem}")))
     }
 
     /// Most tokens of an answer.
@@ -66,40 +67,19 @@ impl Settings {
         self.task.kind.answer_tokens().unwrap_or(ANSWER_TOKENS)
     }
 
-    /// Everything that the lines depend on. Lines of another manifest are not continued.
-    pub(super) fn manifest(&self, analysis: &dyn Analysis, models: &ModelIdentity) -> Map<String, Value> {
-        let entries = [
-            ("analysis_format", json!(analysis.format())),
-            ("analysis", json!(analysis.name())),
-            ("generator_sha256", json!(models.generator)),
-            ("generator_encoding", json!(models.encoding)),
-            ("adapter", json!(models.adapter)),
-            ("scorer", json!(models.scorer)),
-            ("entailment_sha256", json!(analysis.needs().entailment.then_some(&models.entailment))),
-            (
-                "beside_the_generator",
-                json!(models.beside.iter().map(|(role, sha)| (role.name(), sha)).collect::<Vec<_>>()),
-            ),
-            ("prompts", json!(models.prompts)),
-            ("ranking", json!(models.ranking)),
-            ("calibrations", json!(models.calibrated(None))),
-            ("passages", json!(self.taken(analysis))),
-            ("passage_tokens", json!(self.passage_tokens)),
-            ("samples", json!(self.samples)),
-            ("repeats", json!(self.repeats)),
-            ("relevance_threshold", json!(self.threshold)),
-            ("seed", json!(self.seed)),
-        ];
-        let frames = models.frames().map(|(key, value)| (key, json!(value)));
-        // The default has no entry, so that results of before there were tasks are continued.
-        let task = (self.task != Task::default()).then(|| ("task", json!([self.task.kind.name(), self.task.labels()])));
-        let depths = (!self.depths.is_empty()).then(|| ("depths", json!(self.depths)));
-        entries
-            .into_iter()
-            .chain(frames)
-            .chain(task)
-            .chain(depths)
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect()
+    /// Everything that the results depend on.
+    pub(super) fn manifest(&self, about: &About, models: &ModelIdentity) -> Map<String, Value> {
+        let uses = Uses { methods: None, entailment: about.needs(Need::Entailment) };
+        let settings = json!({
+            "task": [self.task.kind.name(), self.task.labels()],
+            "passages": self.taken(about),
+            "passage_tokens": self.passage_tokens,
+            "samples": self.samples,
+            "repeats": self.repeats,
+            "depths": self.depths,
+            "relevance_threshold": self.threshold,
+            "seed": self.seed,
+        });
+        manifest::of(about.name, models, uses, settings)
     }
 }

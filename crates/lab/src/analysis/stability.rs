@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, at_least, difference, over_pairs, read, side, signed};
-use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Point};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::mean_of;
+use super::readings::{UNJUDGED, at_least, by_side, difference, over_pairs, permutation, signed};
+use super::{About, Analysis, Answer, Asking, Context, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
 use engine::{EngineError, methods};
 use moi::design::{Design, orders};
@@ -38,7 +38,7 @@ pub(super) struct Stability;
 
 /// The rankings of one question by one design.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Ranked {
+struct Ranked {
     /// Indices of passages, best first, one ranking a seed.
     rankings: Vec<Vec<usize>>,
     /// Tokens of one ranking, the mean over the seeds; those that were in the cache count.
@@ -48,21 +48,13 @@ pub struct Ranked {
 type Asked = BTreeMap<String, Ranked>;
 
 impl Analysis for Stability {
-    fn name(&self) -> &'static str {
-        "stability"
-    }
-
-    fn title(&self) -> &'static str {
-        "How much a ranking depends on the seed of its design (MOI, section 3.2)"
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { passages: 2, ..Needs::default() }
+    fn about(&self) -> About {
+        About::new("stability", "How much a ranking depends on the seed of its design (MOI, section 3.2)", &[]).least(2)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             at_least(&passages, 2, "for a ranking")?;
             let mut asked = Asked::new();
             for (name, scheme) in DESIGNS {
@@ -75,12 +67,12 @@ impl Analysis for Stability {
                 }
                 asked.insert(name.to_owned(), ranked);
             }
-            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+            kept(asked)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let asked = values::<Asked>(answers)?;
         let labels: Vec<&[f64]> = answers.iter().map(|answer| &answer.question.list.labels[..]).collect();
         let mut report = Report::default();
         let (mut rows, mut points) = (Vec::new(), Vec::new());
@@ -99,16 +91,14 @@ impl Analysis for Stability {
             let level = over(&|ranked, labels| Some(mean(&gains(ranked, labels)?)));
             let width = over(&|ranked, labels| Some(spread(&gains(ranked, labels)?)));
             let tokens = over(&|ranked, _| Some(ranked.tokens));
-            if let (Some(x), Some(y)) = (tokens.value, agreed.value) {
-                points.push(Point { name: name.to_owned(), x, y, bounds: agreed.low.zip(agreed.high) });
-            }
+            points.extend(tokens.value.and_then(|x| Series::lone(name, x, &agreed)));
             rows.push(vec![
                 name.to_owned(),
                 report.number(format!("{name}: Kendall's tau of two seeds"), "tau", agreed),
                 report.number(format!("{name}: same first passage"), "share", first),
                 report.number(format!("{name}: nDCG@10, mean over seeds"), "nDCG", level),
                 report.number(format!("{name}: nDCG@10, largest less smallest"), "nDCG", width),
-                tokens.value.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}")),
+                Mean { low: None, high: None, ..tokens }.cell(0),
             ]);
             report.number(format!("{name}: tokens of a ranking"), "tokens", tokens);
         }
@@ -120,13 +110,17 @@ impl Analysis for Stability {
             "nDCG@10, largest − smallest",
             "tokens",
         ];
-        report.tables.push(Table {
-            caption: format!("Rankings of {} seeds, {} questions", settings.repeats, asked.len()),
-            head: head.map(str::to_owned).to_vec(),
+        report.tables.push(Table::new(
+            format!("Rankings of {} seeds, {} questions", settings.repeats, asked.len()),
+            head,
             rows,
-        });
-        let svg = charts::scatter(&points, &Axes { x: "tokens of a ranking", y: "Kendall's tau of two seeds" })?;
-        report.charts.push(Chart { caption: "Agreement of two seeds by what a ranking takes".to_owned(), svg });
+        ));
+        let axes = Axes {
+            caption: "Agreement of two seeds by what a ranking takes".to_owned(),
+            x: "tokens of a ranking",
+            y: "Kendall's tau of two seeds",
+        };
+        report.charts.push(chart::scatter(axes, &points)?);
         let of =
             |name: &str| -> Vec<Option<f64>> { asked.iter().map(|one| one.get(name).and_then(agreement)).collect() };
         report.verdict = verdict(&of("prefix"), &of("random"), settings);
@@ -150,19 +144,12 @@ async fn rank(
         sent = drawn.into_iter().next().unwrap_or(sent);
     }
     let request = RerankRequest {
-        query: question.list.question.clone(),
-        passages: sent.iter().map(|&index| passages[index].clone()).collect(),
         method: methods::find("moi"),
         moi: MoiOptions { scheme: Some(scheme), seed, ..MoiOptions::default() },
-        passage_tokens: context.settings.passage_tokens,
-        ..RerankRequest::default()
+        ..context.rerank_request(question, sent.iter().map(|&index| passages[index].clone()).collect())
     };
     let answer = context.backend.rerank(&request).await?;
-    let place = |index: u32| sent.get(usize::try_from(index).ok()?).copied();
-    let ranking: Vec<usize> = answer.results.iter().filter_map(|result| place(result.original_index)).collect();
-    if ranking.len() != n {
-        return Err(Refusal::Question("the answer does not rank every passage once".to_owned()));
-    }
+    let ranking = permutation(&answer, n)?.into_iter().map(|index| sent[index]).collect();
     let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
     Ok((ranking, real(usize::try_from(tokens).unwrap_or(usize::MAX))))
 }
@@ -217,12 +204,15 @@ fn verdict(prefix: &[Option<f64>], random: &[Option<f64>], settings: &Settings) 
     let (Some(prefix), Some(random), Some(_)) = (mean(prefix), mean(random), gap.value) else {
         return "There is nothing to compare.".to_owned();
     };
-    let found = match side(&gap) {
-        Side::Above => "prefix depends less on its seed",
-        Side::Below => "prefix depends more on its seed",
-        Side::Within => "the difference is within the error",
-        Side::Unknown => UNJUDGED,
-    };
+    let found = by_side(
+        &gap,
+        [
+            "prefix depends less on its seed",
+            "prefix depends more on its seed",
+            "the difference is within the error",
+            UNJUDGED,
+        ],
+    );
     format!(
         "Two seeds of the prefix design agree with Kendall's tau {prefix:.2}, two of random orders, the paper's design, with {random:.2}: {found} (prefix − random {}, {} questions).",
         signed(&gap),

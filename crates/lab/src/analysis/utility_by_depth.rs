@@ -7,19 +7,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, question_seed, side, signed};
-use super::report::{Chart, Report, Table};
+use super::readings::{Side, UNJUDGED, permutation, question_seed, side, signed};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, OWN_DESIGNS, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Estimate, Series};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Point, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::rerank::{MoiOptions, Passage, RerankRequest};
 use engine::utility::UtilityRequest;
 use numeric::real;
 use protocol::backend::Refusal;
-use protocol::v1;
 
 /// See the module.
 pub(super) struct UtilityByDepth;
@@ -32,38 +31,18 @@ struct Curves {
 }
 
 impl Analysis for UtilityByDepth {
-    fn name(&self) -> &'static str {
-        "utility-by-depth"
-    }
-
-    fn title(&self) -> &'static str {
-        "How many passages help, and in which order (SePer, Fig. 5 a and c)"
-    }
-
-    fn format(&self) -> u32 {
-        OWN_DESIGNS + EMPTY_ANSWERS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, entailment: true, ..Needs::default() }
-    }
-
-    /// The paper's largest k.
-    fn passages(&self) -> usize {
-        10
-    }
-
-    fn takes_task(&self) -> bool {
-        true
-    }
-
-    fn takes_depths(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "utility-by-depth",
+            "How many passages help, and in which order (SePer, Fig. 5 a and c)",
+            &[Need::References, Need::Entailment, Need::Task, Need::Depths],
+        )
+        .passages(10)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             let order = reranked(question, context, &passages).await?;
             let count = passages.len();
             let numbers: Vec<usize> = numbers(context.settings, count).collect();
@@ -77,12 +56,12 @@ impl Analysis for UtilityByDepth {
                 return Err(Refusal::Question(format!("{} contexts of {wanted} were measured", deltas.len())));
             }
             let (retriever, reranked) = deltas.split_at(numbers.len());
-            sampled::kept(Curves { retriever: retriever.to_vec(), reranked: reranked.to_vec() })
+            kept(Curves { retriever: retriever.to_vec(), reranked: reranked.to_vec() })
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let curves: Vec<Curves> = sampled::values(answers)?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let curves: Vec<Curves> = values(answers)?;
         let mut report = Report::default();
         for kind in Kind::ALL {
             let depths = depths(&curves, kind, settings);
@@ -93,12 +72,16 @@ impl Analysis for UtilityByDepth {
             let series = [("retriever's order", 0), ("reranked", 1)].map(|(name, at)| {
                 let point = |(k, means): (usize, &[Mean; 4])| {
                     let mean = &means[at];
-                    Some(Estimate { x: real(number(settings, k)), y: mean.value?, bounds: mean.low.zip(mean.high) })
+                    Point::of(real(number(settings, k)), mean)
                 };
                 Series { name: name.to_owned(), points: depths.iter().enumerate().filter_map(point).collect() }
             });
-            let svg = charts::estimates(&series, &Axes { x: "passages", y: "DeltaSePer" })?;
-            report.charts.push(Chart { caption: format!("{} DeltaSePer of the first passages", capital(kind)), svg });
+            let axes = Axes {
+                caption: format!("{} DeltaSePer of the first passages", capital(kind)),
+                x: "passages",
+                y: "DeltaSePer",
+            };
+            report.charts.push(chart::lines(axes, &series)?);
             if report.verdict.is_empty() {
                 report.verdict = verdict(&depths, kind, settings);
             }
@@ -115,13 +98,11 @@ impl Analysis for UtilityByDepth {
                 [vec![k.to_string(), questions.to_string()], cells.to_vec()].concat()
             });
             let rows = rows.collect();
-            report.tables.push(Table {
-                caption: format!("{} DeltaSePer of the first passages, in probability", capital(kind)),
-                head: ["passages", "questions", "retriever's order", "reranked", "reranked less retriever's"]
-                    .map(str::to_owned)
-                    .to_vec(),
+            report.tables.push(Table::new(
+                format!("{} DeltaSePer of the first passages, in probability", capital(kind)),
+                ["passages", "questions", "retriever's order", "reranked", "reranked less retriever's"],
                 rows,
-            });
+            ));
         }
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
@@ -149,23 +130,10 @@ fn number(settings: &Settings, at: usize) -> usize {
 /// The passages in the order of the server's default method, best first.
 async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passage]) -> Result<Vec<usize>, Refusal> {
     let request = RerankRequest {
-        query: question.list.question.clone(),
-        passages: passages.to_vec(),
         moi: MoiOptions { seed: question_seed(context.settings.seed, &question.id), ..MoiOptions::default() },
-        passage_tokens: context.settings.passage_tokens,
-        ..RerankRequest::default()
+        ..context.rerank_request(question, passages.to_vec())
     };
     permutation(&context.backend.rerank(&request).await?, passages.len())
-}
-
-/// The indices of the results, which must name every passage once.
-fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, Refusal> {
-    let index = |result: &v1::RankedPassage| usize::try_from(result.original_index).ok();
-    let order: Vec<usize> = answer.results.iter().filter_map(index).collect();
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    let complete = sorted.into_iter().eq(0..count);
-    if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
 }
 
 /// By the place of the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in
@@ -179,12 +147,12 @@ fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 4]> 
         });
         let (given, reranked) = sampled::pairs(both);
         let difference: Vec<Option<f64>> = reranked.iter().zip(&given).map(|(r, g)| Some(r - g)).collect();
-        let mean = |values: Vec<f64>| mean_of(&values.into_iter().map(Some).collect::<Vec<_>>(), &settings.statistics);
+        let mean = |values: Vec<f64>| mean_of(values.into_iter().map(Some), &settings.statistics);
         let gain = curves.iter().map(|one| {
             let at = |k: usize| one.retriever.get(k).and_then(|both| both.of(kind));
             Some(at(k)? - at(0)?)
         });
-        let gain = mean_of(&gain.collect::<Vec<_>>(), &settings.statistics);
+        let gain = mean_of(gain, &settings.statistics);
         [mean(given), mean(reranked), mean_of(&difference, &settings.statistics), gain]
     };
     (0..deepest).map(at).take_while(|means| means[0].questions > 0).collect()
@@ -251,6 +219,7 @@ mod tests {
 
     use super::super::sampled::{bare_settings, figure};
     use super::*;
+    use protocol::v1;
 
     fn both(soft: f64) -> Both {
         Both { soft: Some(soft), hard: None }

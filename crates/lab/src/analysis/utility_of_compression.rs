@@ -8,13 +8,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::readings::{Side, UNJUDGED, side};
-use super::report::{Chart, Report, Table, cell};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::{self, Axes, Estimate, Series};
-use crate::evaluation::compare::data::Question;
-use crate::evaluation::summary::{Mean, mean_of};
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Point, Series};
+use crate::study::data::Question;
+use crate::study::mean::{Mean, mean_of};
+use crate::study::report::{Report, Table};
 use engine::compress::Method;
 use engine::methods;
 use engine::position_bias::ContextOrder;
@@ -48,30 +48,17 @@ struct Shortened {
 }
 
 impl Analysis for UtilityOfCompression {
-    fn name(&self) -> &'static str {
-        "utility-of-compression"
-    }
-
-    fn title(&self) -> &'static str {
-        "What compressed passages are still worth (SePer, Fig. 5 b)"
-    }
-
-    /// Format 2 counted too many tokens of whole passages, format 3 had no likelihoods.
-    fn format(&self) -> u32 {
-        4 + EMPTY_ANSWERS
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, entailment: true, ..Needs::default() }
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "utility-of-compression",
+            "What compressed passages are still worth (SePer, Fig. 5 b)",
+            &[Need::References, Need::Entailment, Need::Task],
+        )
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
-            let whole = context.passages(self, question);
+            let whole = context.passages(question);
             let row = |method: &str, ratio: f64, tokens: usize| Shortened {
                 method: method.to_owned(),
                 ratio,
@@ -109,12 +96,12 @@ impl Analysis for UtilityOfCompression {
                 row.delta = Both::delta(measured);
                 row.likelihood = measured.reference_log_likelihoods.first().copied();
             }
-            sampled::kept(rows)
+            kept(rows)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let questions: Vec<Vec<Shortened>> = sampled::values(answers)?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let questions: Vec<Vec<Shortened>> = values(answers)?;
         let mut report = Report::default();
         let rows: Vec<Row> = questions
             .first()
@@ -125,11 +112,10 @@ impl Analysis for UtilityOfCompression {
                 report.notes.push("The entailment model is two-way, so there is no hard DeltaSePer.".to_owned());
                 continue;
             }
-            let svg = charts::estimates(&series(&rows, kind), &Axes { x: "share of tokens kept", y: "DeltaSePer" })?;
             let name = kind.name();
-            report
-                .charts
-                .push(Chart { caption: format!("DeltaSePer ({name}) by the share of tokens that is kept"), svg });
+            let caption = format!("DeltaSePer ({name}) by the share of tokens that is kept");
+            let axes = Axes { caption, x: "share of tokens kept", y: "DeltaSePer" };
+            report.charts.push(chart::lines(axes, &series(&rows, kind))?);
             let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());
             let cells = |report: &mut Report, row: &Row| {
                 let figure = row.name();
@@ -181,14 +167,14 @@ fn table(
     let mut row = |row: &Row| {
         let figure = row.name();
         let tokens =
-            if first { report.number(format!("{figure}, tokens"), "tokens", row.tokens) } else { cell(&row.tokens) };
+            if first { report.number(format!("{figure}, tokens"), "tokens", row.tokens) } else { row.tokens.cell(3) };
         let share = row.share.map_or_else(none, |share| format!("{share:.2}"));
         let [value, less] = cells(report, row).map(|cell| cell.unwrap_or_else(none));
         vec![figure, tokens, share, value, less]
     };
     let rows = rows.iter().map(&mut row).collect();
-    let head = ["context", "tokens", "share", measure, "less whole passages"].map(str::to_owned).to_vec();
-    Table { caption, head, rows }
+    let head = ["context", "tokens", "share", measure, "less whole passages"];
+    Table::new(caption, head, rows)
 }
 
 /// A context after a compression.
@@ -211,13 +197,10 @@ async fn compressed(
     // LongLLMLingua needs its own ranking (its r_k). Selective-Context does not rank.
     let ranked = if compressor == Method::LongLlmLingua { compressor.name() } else { "retriever" };
     let request = RerankRequest {
-        query: question.list.question.clone(),
-        passages: whole.to_vec(),
         method: methods::find(ranked),
         context_order: ContextOrder::Given,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(compressor) }),
-        passage_tokens: context.settings.passage_tokens,
-        ..RerankRequest::default()
+        ..context.rerank_request(question, whole.to_vec())
     };
     let answer = context.backend.rerank(&request).await?;
     let missing = || Refusal::Question("the answer has no compression".to_owned());
@@ -260,7 +243,7 @@ fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage], texts: usi
 }
 
 /// A context over all questions.
-pub struct Row {
+struct Row {
     method: String,
     ratio: f64,
     tokens: Mean,
@@ -278,7 +261,7 @@ pub struct Row {
 impl Row {
     fn new(questions: &[Vec<Shortened>], at: usize, settings: &Settings) -> Self {
         let of = |value: &dyn Fn(&[Shortened]) -> Option<f64>| {
-            mean_of(&questions.iter().map(|rows| value(rows)).collect::<Vec<_>>(), &settings.statistics)
+            mean_of(questions.iter().map(|rows| value(rows)), &settings.statistics)
         };
         let tokens =
             |place: usize| questions.iter().filter_map(move |rows| Some(rows.get(place)?.tokens)).sum::<usize>();
@@ -318,15 +301,12 @@ impl Row {
 
 /// A line a method, which ends at the whole passages.
 fn series(rows: &[Row], kind: Kind) -> Vec<Series> {
-    let point = |row: &Row| {
-        let mean = row.delta(kind);
-        Some(Estimate { x: row.share?, y: mean.value?, bounds: mean.low.zip(mean.high) })
-    };
+    let point = |row: &Row| Point::of(row.share?, row.delta(kind));
     let mut methods: Vec<&str> = rows.iter().filter(|row| !row.is_whole()).map(|row| row.method.as_str()).collect();
     methods.dedup();
     let line = |method: &str| {
         let of_it = rows.iter().filter(|row| row.is_whole() || row.method == method);
-        let mut points: Vec<Estimate> = of_it.filter_map(point).collect();
+        let mut points: Vec<Point> = of_it.filter_map(point).collect();
         points.sort_by(|left, right| left.x.total_cmp(&right.x));
         Series { name: method.to_owned(), points }
     };

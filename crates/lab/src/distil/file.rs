@@ -7,15 +7,17 @@
 //! A process that is killed leaves at most one incomplete line, at the end. It is dropped when the file is opened again. A bad
 //! line with others after it is not the work of a kill, so the file is refused.
 
-use std::fs::{File, TryLockError};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::DistilError;
+use crate::study::journal::{append, check_question, failed, lock, opened, refused};
+use crate::study::manifest::{differences, shown};
+use crate::study::{Named, StudyError};
 use models::store::hex;
 
 /// Format of the file. Files of another format are refused.
@@ -56,14 +58,6 @@ struct Question {
     error: Option<String>,
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> DistilError {
-    DistilError::Other(anyhow::anyhow!("{}: {error}", path.display()))
-}
-
-fn refused(path: &Path, problem: &str) -> DistilError {
-    DistilError::Input(format!("{}: {problem}", path.display()))
-}
-
 fn sum_of(before: &str, body: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(before.as_bytes());
@@ -71,11 +65,11 @@ fn sum_of(before: &str, body: &str) -> String {
     hex(&hasher.finalize()[..DIGITS / 2])
 }
 
-/// An object with its sum and a line end, and the sum. `object` is the text of a JSON object with at least one member.
+/// An object with its sum, and the sum. `object` is the text of a JSON object with at least one member.
 fn sealed(object: &str, before: &str) -> (String, String) {
     let body = object.strip_suffix('}').unwrap_or(object);
     let sum = sum_of(before, body);
-    (format!("{body}{SEAL}{sum}{CLOSE}\n"), sum)
+    (format!("{body}{SEAL}{sum}{CLOSE}"), sum)
 }
 
 /// The text of a complete line and its sum; `None` where the line is not what was written after a line with the sum `before`.
@@ -88,17 +82,12 @@ fn unsealed<'a>(line: &'a [u8], before: &str) -> Option<(&'a str, String)> {
 
 impl ExportFile {
     /// Opens the file at `path`, or creates it. A file that exists must have this header, and its questions must be the first
-    /// of `expected` (id and fingerprint), in order.
-    pub fn open(path: &Path, header: &Map<String, Value>, expected: &[(&str, String)]) -> Result<Self, DistilError> {
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let file = opened.map_err(|error| DistilError::Input(format!("{}: {error}", path.display())))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(refused(path, "another export is writing to this file")),
-            Err(TryLockError::Error(error)) => return Err(failed(path, &error)),
-        }
+    /// of `questions`, in order.
+    pub fn open<Q>(path: &Path, header: &Map<String, Value>, questions: &[Named<'_, Q>]) -> Result<Self, StudyError> {
+        let file = opened(path)?;
+        lock(&file, path)?;
         let mut export = Self { file, path: path.to_owned(), sum: String::new(), done: 0, refused: 0, dropped: 0 };
-        let (lines, end) = export.check(header, expected)?;
+        let (lines, end) = export.check(header, questions)?;
         let length = export.file.metadata().map_err(|error| failed(path, &error))?.len();
         export.dropped = length.saturating_sub(end);
         if export.dropped > 0 {
@@ -107,7 +96,7 @@ impl ExportFile {
         export.file.seek(SeekFrom::End(0)).map_err(|error| failed(path, &error))?;
         export.done = lines.saturating_sub(1);
         if lines == 0 {
-            let rest = serde_json::to_string(header).map_err(|error| DistilError::Other(error.into()))?;
+            let rest = serde_json::to_string(header).map_err(anyhow::Error::from)?;
             let (_, members) = rest.split_at(1);
             export.write(&format!("{MARK}{FORMAT},{members}"))?;
         }
@@ -115,7 +104,11 @@ impl ExportFile {
     }
 
     /// Reads all lines. Returns how many are good, and where they end.
-    fn check(&mut self, header: &Map<String, Value>, expected: &[(&str, String)]) -> Result<(usize, u64), DistilError> {
+    fn check<Q>(
+        &mut self,
+        header: &Map<String, Value>,
+        questions: &[Named<'_, Q>],
+    ) -> Result<(usize, u64), StudyError> {
         let path = self.path.clone();
         let mut reader = BufReader::new(&self.file);
         let (mut line, mut sum) = (Vec::new(), String::new());
@@ -140,7 +133,7 @@ impl ExportFile {
             };
             let checked = match lines {
                 0 => check_header(text, header).map(|()| false),
-                question => check_question(text, expected, question - 1),
+                number => was_refused(text, questions, number - 1),
             };
             let was_refused = checked.map_err(|problem| refused(&path, &format!("line {}: {problem}", lines + 1)))?;
             refusals += usize::from(was_refused);
@@ -154,18 +147,17 @@ impl ExportFile {
     }
 
     /// Appends a question and waits until it is on disk. `refused`: its line has no scores, but the reason.
-    pub fn append(&mut self, question: &impl Serialize, refused: bool) -> Result<(), DistilError> {
-        let object = serde_json::to_string(question).map_err(|error| DistilError::Other(error.into()))?;
+    pub fn append(&mut self, question: &impl Serialize, refused: bool) -> Result<(), StudyError> {
+        let object = serde_json::to_string(question).map_err(anyhow::Error::from)?;
         self.write(&object)?;
         self.done += 1;
         self.refused += usize::from(refused);
         Ok(())
     }
 
-    fn write(&mut self, object: &str) -> Result<(), DistilError> {
+    fn write(&mut self, object: &str) -> Result<(), StudyError> {
         let (line, sum) = sealed(object, &self.sum);
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|error| failed(&self.path, &error))?;
+        append(&mut self.file, &self.path, &line)?;
         self.sum = sum;
         Ok(())
     }
@@ -179,31 +171,17 @@ fn check_header(text: &str, expected: &Map<String, Value>) -> Result<(), String>
     if format != Some(FORMAT.into()) {
         return Err(format!("format {}, this program writes {FORMAT}", shown(format.as_ref())));
     }
-    let keys = stored.keys().chain(expected.keys().filter(|key| !stored.contains_key(*key)));
-    let changed: Vec<String> = keys
-        .filter(|key| stored.get(*key) != expected.get(*key))
-        .map(|key| format!("{key} (stored {}, now {})", shown(stored.get(key)), shown(expected.get(key))))
-        .collect();
+    let changed = differences(&stored, expected);
     if changed.is_empty() {
         return Ok(());
     }
     Err(format!("the export was made with another model or other options: {}", changed.join(", ")))
 }
 
-fn shown(value: Option<&Value>) -> String {
-    let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-    if text.chars().count() > 70 { format!("{}…", text.chars().take(69).collect::<String>()) } else { text }
-}
-
 /// Refuses the line of another question than the one at `index`. Returns whether the question has no scores.
-fn check_question(text: &str, expected: &[(&str, String)], index: usize) -> Result<bool, String> {
+fn was_refused<Q>(text: &str, questions: &[Named<'_, Q>], index: usize) -> Result<bool, String> {
     let line: Question = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match expected.get(index) {
-        None => Err(format!("has question {:?}, but only {} questions are asked for", line.id, expected.len())),
-        Some((id, _)) if *id != line.id => Err(format!("has question {:?}, expected {id:?}", line.id)),
-        Some((id, data)) if *data != line.data => Err(format!("question {id:?} or its passages have changed")),
-        Some(_) => Ok(line.error.is_some()),
-    }
+    check_question(questions, index, (&line.id, &line.data)).map(|()| line.error.is_some())
 }
 
 #[cfg(test)]
@@ -221,8 +199,8 @@ mod tests {
         entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    fn expected() -> Vec<(&'static str, String)> {
-        IDS.iter().map(|id| (*id, format!("data of {id}"))).collect()
+    fn expected() -> Vec<Named<'static, ()>> {
+        IDS.iter().map(|id| Named { id, fingerprint: format!("data of {id}"), question: &() }).collect()
     }
 
     fn line(id: &str) -> Value {
@@ -318,7 +296,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         complete(&path);
-        let opened = |header: &Map<String, Value>, expected: &[(&str, String)]| {
+        let opened = |header: &Map<String, Value>, expected: &[Named<'_, ()>]| {
             ExportFile::open(&path, header, expected).err().map(|error| error.to_string()).unwrap_or_default()
         };
         let mut other = header(3);
@@ -331,12 +309,12 @@ mod tests {
             "{said}"
         );
         let mut questions = expected();
-        questions[1].1 = "other passages".to_owned();
+        questions[1].fingerprint = "other passages".to_owned();
         assert!(opened(&header(0), &questions).ends_with("line 3: question \"b\" or its passages have changed"));
-        questions[0].0 = "z";
+        questions[0].id = "z";
         assert!(opened(&header(0), &questions).ends_with("line 2: has question \"a\", expected \"z\""));
         let few = opened(&header(0), &expected()[..2]);
-        assert!(few.ends_with("line 4: has question \"c\", but only 2 questions are asked for"), "{few}");
+        assert!(few.ends_with("line 4: has question \"c\", but there are only 2 questions"), "{few}");
         assert_eq!(opened(&header(0), &expected()), "");
     }
 
@@ -358,7 +336,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = open(&path).unwrap();
-        assert_eq!(refusal(&path), "another export is writing to this file");
+        assert_eq!(refusal(&path), "another command is writing to this file");
         drop(first);
         open(&path).unwrap();
     }
@@ -372,7 +350,8 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("file");
             let header: Map<String, Value> = [("model".to_owned(), json!(text))].into_iter().collect();
-            let expected: Vec<(&str, String)> = ids.iter().map(|id| (id.as_str(), text.clone())).collect();
+            let named = |id| Named { id, fingerprint: text.clone(), question: &() };
+            let expected: Vec<Named<'_, ()>> = ids.iter().map(|id| named(id.as_str())).collect();
             let open = || ExportFile::open(&path, &header, &expected).unwrap();
             let mut file = open();
             for id in &ids {

@@ -13,28 +13,16 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use self::file::ExportFile;
+use crate::study::journal::{Entry, Timing};
+use crate::study::{Answered, Event, Named, Record, StudyError, ask_all, fingerprint};
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::prompt::TEMPLATE_VERSION;
 use engine::rerank::Passage;
 use engine::{Engine, EngineError};
 use files::labelled::LabelledList;
-use models::store::hex;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
-
-/// An export that cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum DistilError {
-    /// A file or an option is at fault.
-    #[error("{0}")]
-    Input(String),
-    /// The engine cannot score any question.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A file cannot be written.
-    #[error("{0:#}")]
-    Other(#[from] anyhow::Error),
-}
+use protocol::backend::BackendError;
 
 /// What is exported.
 #[derive(Debug, Clone, Copy)]
@@ -50,18 +38,6 @@ pub struct Settings {
     pub skip: usize,
     /// Seed of the orders.
     pub seed: u64,
-}
-
-/// Something to show while an export runs.
-pub enum Event<'a> {
-    /// An incomplete line of so many bytes was dropped.
-    Dropped(u64),
-    /// So many questions are done.
-    Done(usize),
-    /// A question was refused. Its line says so.
-    Refused { id: &'a str, problem: &'a str },
-    /// The export stops with so many questions done. The same command continues it.
-    Stopped { done: usize },
 }
 
 /// A finished export.
@@ -93,7 +69,7 @@ struct PassageLine<'a> {
 
 /// The line of one question.
 #[derive(Serialize)]
-pub struct Line<'a> {
+struct Line<'a> {
     id: &'a str,
     /// [`Chosen::fingerprint`].
     data: String,
@@ -135,7 +111,7 @@ pub const fn kind(scored: Scored) -> &'static str {
 /// settings that decide refusals and digits; a file that was made with others is refused.
 ///
 /// # Errors
-/// [`DistilError`]. A question that the engine refuses is no error: its line holds the reason.
+/// [`StudyError`]. A question that the engine refuses is no error: its line holds the reason.
 pub async fn export(
     settings: &Settings,
     lists: &[LabelledList],
@@ -143,41 +119,32 @@ pub async fn export(
     conditions: &[(&'static str, Value)],
     path: &Path,
     mut notify: impl FnMut(Event<'_>),
-) -> Result<Finished, DistilError> {
+) -> Result<Finished, StudyError> {
     let chosen: Vec<Chosen<'_>> = lists.iter().map(|list| Chosen::of(list, settings)).collect();
-    let expected: Result<Vec<_>, DistilError> =
-        chosen.iter().map(|one| Ok((one.list.id.as_str(), one.fingerprint()?))).collect();
-    let mut header = header(settings, engine)?;
+    let named = chosen.iter().map(|one| Named { id: &one.list.id, fingerprint: one.fingerprint(), question: one });
+    let questions: Vec<Named<'_, Chosen<'_>>> = named.collect();
+    let mut header = header(settings, engine).map_err(BackendError::from)?;
     header.extend(conditions.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    let mut file = ExportFile::open(path, &header, &expected?)?;
+    let mut file = ExportFile::open(path, &header, &questions)?;
     if file.dropped > 0 {
         notify(Event::Dropped(file.dropped));
     }
-    notify(Event::Done(file.done));
-    for one in &chosen[file.done..] {
-        let outcome = engine.preferences(&Call::local(), one.request(settings)).await;
-        let line = match one.line(outcome) {
-            Ok(line) => line,
-            Err(error) => {
-                notify(Event::Stopped { done: file.done });
-                return Err(error);
-            }
-        };
-        if let Some(problem) = &line.error {
-            notify(Event::Refused { id: &one.list.id, problem });
-        }
-        if let Err(error) = file.append(&line, line.error.is_some()) {
-            // Such as a full disk. The part of the line that was written is dropped by the next command.
-            notify(Event::Stopped { done: file.done });
-            return Err(error);
-        }
-        notify(Event::Done(file.done));
-    }
-    Ok(Finished { generator: engine.generator()?.info.sha256.clone(), refused: file.refused })
+    let ask =
+        async |one: &Chosen<'_>| Ok(Answered::from(engine.preferences(&Call::local(), one.request(settings)).await?));
+    let begun = file.done;
+    let keep = |entry: Entry<Preferences>, _: Timing| {
+        let was_refused = entry.error.is_some();
+        file.append(&chosen[file.done].line(entry), was_refused)
+    };
+    ask_all(&questions, begun, 1, ask, keep, &mut notify).await?;
+    let generator = engine.generator().map_err(BackendError::from)?.info.sha256.clone();
+    Ok(Finished { generator, refused: file.refused })
 }
 
+impl Record for Preferences {}
+
 /// What the lines depend on, but for the conditions.
-fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, DistilError> {
+fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, EngineError> {
     let generator = engine.generator()?;
     let frame = engine.prompt_frame()?;
     let permutations = match settings.scored {
@@ -235,12 +202,11 @@ impl<'a> Chosen<'a> {
         self.kept.iter().map(move |&index| (&list.passages[index], list.labels.get(index).copied().unwrap_or(0.0)))
     }
 
-    /// The first eight bytes of the SHA-256 of question and passages. It does not depend on the generator, so that the lines of
-    /// teacher and student are matched by it.
-    fn fingerprint(&self) -> Result<String, DistilError> {
+    /// The fingerprint of question and passages. It does not depend on the generator, so that the lines of teacher and student are
+    /// matched by it.
+    fn fingerprint(&self) -> String {
         let passages: Vec<_> = self.passages().map(|(one, label)| (&one.id, &one.title, &one.text, label)).collect();
-        let bytes = serde_json::to_vec(&(&self.list.id, &self.list.question, passages));
-        Ok(hex(&Sha256::digest(bytes.map_err(anyhow::Error::from)?)[..8]))
+        fingerprint(&(&self.list.id, &self.list.question, passages))
     }
 
     /// The seed of this question's orders, which depends neither on the questions before it nor on the generator.
@@ -260,17 +226,8 @@ impl<'a> Chosen<'a> {
     }
 
     /// The line of this question.
-    ///
-    /// # Errors
-    /// Whatever is not the question's fault.
-    fn line(&self, outcome: Result<Preferences, EngineError>) -> Result<Line<'a>, DistilError> {
-        let (scores, error) = match outcome {
-            Ok(scores) => (Some(scores), None),
-            Err(error @ (EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. })) => {
-                (None, Some(error.to_string()))
-            }
-            Err(error) => return Err(error.into()),
-        };
+    fn line(&self, entry: Entry<Preferences>) -> Line<'a> {
+        let scores = entry.value;
         let passages = self.passages().enumerate().map(|(index, (passage, label))| PassageLine {
             id: &passage.id,
             title: &passage.title,
@@ -279,14 +236,14 @@ impl<'a> Chosen<'a> {
             tokens: scores.as_ref().map(|scores| scores.passages[index].to_vec()),
             tokens_cut: scores.as_ref().map(|scores| scores.cut[index]),
         });
-        Ok(Line {
+        Line {
             id: &self.list.id,
-            data: self.fingerprint()?,
+            data: entry.data,
             question: &self.list.question,
             passages: passages.collect(),
             scores: scores.map(Scores::from),
-            error,
-        })
+            error: entry.error,
+        }
     }
 }
 

@@ -13,20 +13,6 @@ use protocol::backend::{Backend, BackendError, Refusal};
 use protocol::v1;
 use rag_metrics::rank::Grading;
 
-/// One system's ranking of a question's passages, by their indices.
-#[derive(Default)]
-struct SystemRanking {
-    /// Best first.
-    ranking: Vec<usize>,
-    /// The same passages in the order of the prompt of the end-to-end answer.
-    context: Vec<usize>,
-    /// Where that order comes from.
-    context_order: String,
-    position_bias: Vec<f64>,
-    tokens: u64,
-    warnings: Vec<String>,
-}
-
 pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> Result<Line, Refusal> {
     if let Some(fault) = &query.fault {
         return Err(Refusal::Question(fault.clone()));
@@ -40,11 +26,11 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         for ranker in &settings.rankers {
             systems.push(match ranker.0 {
                 Some(method) if !list.passages.is_empty() => rerank(plan, backend, query, (list, method)).await?,
-                _ => SystemRanking {
+                _ => Ranked {
                     ranking: list.passages.clone(),
                     context: list.passages.clone(),
                     context_order: GIVEN.to_owned(),
-                    ..SystemRanking::default()
+                    ..Ranked::default()
                 },
             });
         }
@@ -53,7 +39,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         return Err(Refusal::Question("has no passages".to_owned()));
     }
     // Systems with the same ranking and context are scored once. Without end-to-end answers contexts do not matter.
-    let key = |system: &SystemRanking| {
+    let key = |system: &Ranked| {
         let context = if plan.end_to_end { &system.context } else { &system.ranking };
         (system.ranking.clone(), context.clone())
     };
@@ -76,22 +62,24 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         request.threshold = Grading::ERAG.threshold;
     }
     let answer = backend.evaluate(&request, true).await?;
-    check_contexts(&request, &answer)?;
     let names: BTreeMap<i32, &str> =
         request.annotators.iter().zip(&answer.labels).map(|(ours, wire)| (wire.annotator, ours.name())).collect();
     let name = |wire: i32| names.get(&wire).copied().unwrap_or_default().to_owned();
-    let systems = plan.systems.iter().zip(systems).map(|(name_of_system, system)| {
-        let scores = distinct.binary_search(&key(&system)).ok().and_then(|at| answer.rankings.get(at));
-        (name_of_system.clone(), ranked(system, scores, &name))
-    });
+    let values = |scores: &v1::AnnotatorScores| {
+        let values = scores.metrics.iter().map(|metric| (metric.metric.clone(), metric.value));
+        (name(scores.annotator), values.collect::<BTreeMap<_, _>>())
+    };
+    for system in &mut systems {
+        let scores = distinct.binary_search(&key(system)).ok().and_then(|at| answer.rankings.get(at));
+        let all = || scores.iter().flat_map(|scores| &scores.scores);
+        system.metrics = all().map(values).collect();
+        system.end_to_end = all().filter_map(|one| Some((name(one.annotator), one.end_to_end?))).collect();
+        system.answer = scores.and_then(|scores| scores.answer.as_ref()).map(|answer| answer.text.clone());
+    }
     let usage = answer.usage.unwrap_or_default();
-    let fingerprint = query.fingerprint().map_err(|error| unsuitable(&error.to_string()))?;
     Ok(Line {
-        id: query.id.clone(),
-        data: fingerprint,
-        error: None,
         passages: query.passages.iter().map(|passage| passage.id.clone()).collect(),
-        systems: systems.collect(),
+        systems: plan.systems.iter().cloned().zip(systems).collect(),
         labels: answer.labels.iter().map(|labels| (name(labels.annotator), labels.labels.clone())).collect(),
         passage_answers: answer.passage_answers.iter().map(|answer| answer.text.clone()).collect(),
         // What a server had kept would have to be read elsewhere, and by another system that was asked first.
@@ -102,17 +90,13 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
     })
 }
 
-fn unsuitable(problem: &str) -> Refusal {
-    Refusal::Fatal(BackendError::Unsuitable(problem.to_owned()))
-}
-
 /// Reranks one list of a question.
 async fn rerank(
     plan: &Plan,
     backend: &Backend,
     query: &Query,
     (list, method): (&List, MethodRef),
-) -> Result<SystemRanking, Refusal> {
+) -> Result<Ranked, Refusal> {
     let scored = |(&index, &retriever_score): (&usize, &Option<f64>)| Passage {
         retriever_score,
         ..query.passages[index].clone()
@@ -127,55 +111,20 @@ async fn rerank(
     let answer = backend.rerank(&request).await?;
     let index = |of_list: &u32| list.passages.get(usize::try_from(*of_list).ok()?).copied();
     let results = answer.results.iter().map(|result| &result.original_index);
-    let missing = || unsuitable("the rerank response has no context order");
-    let arranged = answer.context_order.as_ref().ok_or_else(missing)?;
-    Ok(SystemRanking {
+    let missing = || BackendError::Unsuitable("the rerank response has no context order".to_owned());
+    let arranged = answer.context_order.as_ref().ok_or_else(|| Refusal::Fatal(missing()))?;
+    Ok(Ranked {
         ranking: results.filter_map(index).collect(),
         context: arranged.original_indices.iter().filter_map(index).collect(),
         context_order: order_name(arranged.order()),
         position_bias: answer.position_bias.into_iter().next_back().map(|bias| bias.weights).unwrap_or_default(),
-        tokens: answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens),
+        rerank_tokens: answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens),
         warnings: answer.warnings,
+        ..Ranked::default()
     })
 }
 
 /// `CONTEXT_ORDER_BY_POSITION_BIAS` as "by position bias".
 fn order_name(order: v1::ContextOrder) -> String {
     order.as_str_name().trim_start_matches("CONTEXT_ORDER_").to_lowercase().replace('_', " ")
-}
-
-/// Refuses an answer that was read from other contexts. A server without the field `contexts` ignores it.
-fn check_contexts(request: &EvaluateRequest, answer: &v1::EvaluateRetrievalResponse) -> Result<(), Refusal> {
-    let narrow =
-        |context: &[usize]| context.iter().map(|&index| u32::try_from(index).ok()).collect::<Option<Vec<u32>>>();
-    let same = request.contexts.len() == answer.rankings.len()
-        && request
-            .contexts
-            .iter()
-            .zip(&answer.rankings)
-            .all(|(sent, scores)| narrow(sent).as_ref() == Some(&scores.context));
-    if request.end_to_end && !same {
-        let problem = "the server answers from the ranking, not from the context order: it is older than this program";
-        return Err(unsuitable(problem));
-    }
-    Ok(())
-}
-
-fn ranked(system: SystemRanking, scores: Option<&v1::RankingScores>, name: &impl Fn(i32) -> String) -> Ranked {
-    let all = scores.map_or(&[][..], |scores| &scores.scores);
-    let values = |scores: &v1::AnnotatorScores| {
-        scores.metrics.iter().map(|metric| (metric.metric.clone(), metric.value)).collect::<BTreeMap<_, _>>()
-    };
-    let narrow = |indices: &[usize]| indices.iter().map(|&index| u32::try_from(index).unwrap_or(u32::MAX)).collect();
-    Ranked {
-        ranking: narrow(&system.ranking),
-        context: narrow(&system.context),
-        context_order: system.context_order,
-        metrics: all.iter().map(|scores| (name(scores.annotator), values(scores))).collect(),
-        end_to_end: all.iter().filter_map(|scores| Some((name(scores.annotator), scores.end_to_end?))).collect(),
-        answer: scores.and_then(|scores| scores.answer.as_ref()).map(|answer| answer.text.clone()),
-        position_bias: system.position_bias,
-        rerank_tokens: system.tokens,
-        warnings: system.warnings,
-    }
 }

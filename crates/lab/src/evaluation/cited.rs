@@ -6,27 +6,24 @@ use serde_json::json;
 
 use super::data::Query;
 use super::line::Line;
+use crate::study::journal::Entry;
 use rag_metrics::citation::statements;
-
-/// File of the answers in the folder of an evaluation of long answers.
-pub(super) const FILE: &str = "answers.jsonl";
 
 /// The end-to-end answers of all questions and systems, each with the passages in the order of its prompt: citation `[1]` names the
 /// first one.
-pub(super) fn answers(lines: &[Line], queries: &[Query]) -> String {
+pub(super) fn answers(results: &[Entry<Line>], queries: &[Query]) -> String {
     let by_id: HashMap<&str, &Query> = queries.iter().map(|query| (query.id.as_str(), query)).collect();
     let mut text = String::new();
-    for line in lines {
-        let Some(query) = by_id.get(line.id.as_str()) else { continue };
-        for (system, ranked) in &line.systems {
+    for entry in results {
+        let Some(query) = by_id.get(entry.id.as_str()) else { continue };
+        for (system, ranked) in entry.value.iter().flat_map(|line| &line.systems) {
             // An answer without a statement or without passages has no citations to check.
             let answer = ranked.answer.as_ref().filter(|answer| !statements(answer).is_empty());
             let Some(answer) = answer.filter(|_| !ranked.context.is_empty()) else { continue };
-            let passage = |index: &u32| query.passages.get(usize::try_from(*index).ok()?);
-            let passages = ranked.context.iter().filter_map(passage);
+            let passages = ranked.context.iter().filter_map(|index| query.passages.get(*index));
             let passages: Vec<_> = passages.map(|one| json!({ "title": one.title, "text": one.text })).collect();
             // Without the question, which would precede every statement that is judged: ALCE judges bare statements.
-            let one = json!({ "id": line.id, "system": system, "answer": answer, "passages": passages });
+            let one = json!({ "id": entry.id, "system": system, "answer": answer, "passages": passages });
             text.push_str(&format!("{one}\n"));
         }
     }
@@ -42,7 +39,7 @@ mod tests {
     use super::*;
     use crate::odd;
     use engine::rerank::Passage;
-    use files::Warnings;
+    use files::{self, Warnings};
 
     /// The second passage was read first: `[1]` is it.
     #[test]
@@ -57,10 +54,8 @@ mod tests {
         };
         let answers = [("given", Some("It is [1].")), ("moi", None), ("retriever", Some(" [1]."))];
         let systems = answers.map(|(system, answer)| (system.to_owned(), ranked(answer))).into();
-        let lines = [
-            Line { id: "b".into(), systems, ..Line::default() },
-            Line { id: "a".into(), error: Some("failed".into()), ..Line::default() },
-        ];
+        let entry = |id: &str, value| Entry { id: id.into(), data: String::new(), value, error: None };
+        let lines = [entry("b", Some(Line { systems, ..Line::default() })), entry("a", None)];
         let text = super::answers(&lines, &[query("a"), query("b")]);
         let one: Value = serde_json::from_str(text.trim_end()).unwrap();
         assert_eq!((&one["id"], &one["system"], &one["answer"]), (&json!("b"), &json!("given"), &json!("It is [1].")));
@@ -76,8 +71,10 @@ mod tests {
             let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), ..Passage::default() };
             let query = |id: &String| Query { id: id.clone(), passages: vec![passage(id)], ..Query::default() };
             let ranked = Ranked { context: vec![0], answer: Some(answer.clone()), ..Ranked::default() };
-            let line = |id: &String| Line { id: id.clone(), systems: [(system.clone(), ranked.clone())].into(), ..Line::default() };
-            let (queries, lines): (Vec<Query>, Vec<Line>) = ids.iter().map(|id| (query(id), line(id))).unzip();
+            let systems = [(system.clone(), ranked.clone())];
+            let value = || Some(Line { systems: systems.clone().into(), ..Line::default() });
+            let line = |id: &String| Entry { id: id.clone(), data: String::new(), value: value(), error: None };
+            let (queries, lines): (Vec<Query>, Vec<Entry<Line>>) = ids.iter().map(|id| (query(id), line(id))).unzip();
             let mut warnings = Warnings::default();
             let read = odd::in_file(&super::answers(&lines, &queries), |path| files::cited::answers(path, &mut warnings).unwrap());
             prop_assert_eq!(read.len(), ids.len());

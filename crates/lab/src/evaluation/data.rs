@@ -4,14 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
-use super::EvaluationError;
 use super::methods::GIVEN;
+use crate::study::StudyError;
 use engine::rerank::Passage;
 use files::corpus::{self, QueryText};
 use files::{self, Empty, Warnings, trec};
-use models::store::hex;
 use numeric::descending;
 use rag_metrics::quoted;
 
@@ -72,14 +70,6 @@ fn passages<S: serde::Serializer>(passages: &[Passage], to: S) -> Result<S::Ok, 
     to.collect_seq(passages.iter().map(|one| (&one.id, &one.title, &one.text)))
 }
 
-impl Query {
-    /// The first eight bytes of the SHA-256 of all of it. A line of results belongs to one fingerprint.
-    pub fn fingerprint(&self) -> Result<String, EvaluationError> {
-        let bytes = serde_json::to_vec(self).map_err(|error| EvaluationError::Other(error.into()))?;
-        Ok(hex(&Sha256::digest(bytes)[..8]))
-    }
-}
-
 /// All questions.
 #[derive(Debug, Default)]
 pub struct Data {
@@ -108,26 +98,26 @@ impl Data {
 
 impl Sources {
     /// Reads the files.
-    pub fn load(&self) -> Result<Data, EvaluationError> {
+    pub fn load(&self) -> Result<Data, StudyError> {
         if self.depth == 0 {
-            return Err(EvaluationError::Input("--depth: must be at least 1".to_owned()));
+            return Err(StudyError::Input("--depth: must be at least 1".to_owned()));
         }
         let mut data = match (&self.data, self.runs.is_empty()) {
             (Some(file), true) if !file.is_dir() => self.read_questions(file)?,
             (Some(folder), true) => {
                 let problem = "is a folder: a run is missing (--run FILE), whose lists take their texts from it";
-                return Err(EvaluationError::Input(format!("{}: {problem}", folder.display())));
+                return Err(StudyError::Input(format!("{}: {problem}", folder.display())));
             }
             _ => self.read_runs()?,
         };
         data.queries.truncate(self.limit.unwrap_or(usize::MAX));
         if data.queries.is_empty() {
-            return Err(EvaluationError::Input("there are no questions".to_owned()));
+            return Err(StudyError::Input("there are no questions".to_owned()));
         }
         Ok(data)
     }
 
-    fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
+    fn read_questions(&self, file: &Path) -> Result<Data, StudyError> {
         let mut warnings = Warnings::default();
         // Nothing can be measured of a passage without text.
         let mut read = files::questions(file, Empty::LeftOut, &mut warnings)?;
@@ -146,7 +136,7 @@ impl Sources {
             let first = *seen.entry(id.clone()).or_insert(question.line);
             if first != question.line {
                 let problem = format!("the id {} is given twice, first in line {first}", quoted(&id));
-                return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
+                return Err(StudyError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
             // Of lists of runs, too, the depth counts passages without text.
             let within = question.places.iter().take_while(|place| **place < self.depth).count();
@@ -165,23 +155,23 @@ impl Sources {
             });
         }
         match unusable {
-            Some(problem) => Err(EvaluationError::Input(problem)),
+            Some(problem) => Err(StudyError::Input(problem)),
             None => Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0, warnings }),
         }
     }
 
-    fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {
+    fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, StudyError> {
         let in_folder = |folder: &PathBuf| {
             let plain = folder.join(within);
             if plain.exists() { plain } else { folder.join(format!("{within}.gz")) }
         };
         given.cloned().or_else(|| self.data.as_ref().map(in_folder)).ok_or_else(|| {
-            EvaluationError::Input(format!("--{what} FILE is missing: a run needs it, or a folder that holds {within}"))
+            StudyError::Input(format!("--{what} FILE is missing: a run needs it, or a folder that holds {within}"))
         })
     }
 
     /// The judgements of the folder's split; `None` where the folder has no judgements at all.
-    fn of_split(&self) -> Result<Option<PathBuf>, EvaluationError> {
+    fn of_split(&self) -> Result<Option<PathBuf>, StudyError> {
         let Some(folder) = self.data.as_ref().map(|data| data.join("qrels")).filter(|folder| folder.is_dir()) else {
             return Ok(None);
         };
@@ -190,12 +180,12 @@ impl Sources {
             return Ok(Some(path));
         }
         let problem = format!("{} has no judgements of this split", folder.display());
-        Err(EvaluationError::Input(format!("--split {}: {problem}", self.split)))
+        Err(StudyError::Input(format!("--split {}: {problem}", self.split)))
     }
 
-    fn read_runs(&self) -> Result<Data, EvaluationError> {
+    fn read_runs(&self) -> Result<Data, StudyError> {
         if self.runs.is_empty() {
-            return Err(EvaluationError::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
+            return Err(StudyError::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
         }
         let mut warnings = Warnings::default();
         let file = self.file(self.queries.as_ref(), "queries", "queries.jsonl")?;
@@ -208,7 +198,7 @@ impl Sources {
         let read = |(text, path)| trec::judgements(text, path, &mut warnings);
         let judged = judgements.as_ref().map(|(text, path)| (text.as_str(), path.as_path())).map(read).transpose()?;
         let texts: Vec<(String, &PathBuf)> =
-            self.runs.iter().map(|path| Ok((files::read(path)?, path))).collect::<Result<_, EvaluationError>>()?;
+            self.runs.iter().map(|path| Ok((files::read(path)?, path))).collect::<Result<_, StudyError>>()?;
         let mut systems: Vec<String> = Vec::new();
         let mut lists: HashMap<&str, Lists<'_>> = HashMap::new();
         let mut order: Vec<&str> = Vec::new();
@@ -219,7 +209,7 @@ impl Sources {
             }
             let name = if systems.contains(&run.tag) { files::stem(path) } else { run.tag };
             if systems.contains(&name) {
-                return Err(EvaluationError::Input(format!(
+                return Err(StudyError::Input(format!(
                     "{}: another run is also called {}",
                     path.display(),
                     quoted(&name)

@@ -4,19 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::journal::Record;
+use crate::study::Record;
 
-/// The results of a question, or its error. Nothing here depends on the clock.
+/// The results of a question. Nothing here depends on the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// The question's id.
-    pub id: String,
-    /// The first eight bytes of the SHA-256 of the question with its passages, rankings and labels.
-    pub data: String,
-    /// Why it could not be evaluated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
     /// Ids of the passages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passages: Vec<String>,
@@ -43,27 +36,19 @@ pub struct Line {
     pub warnings: Vec<String>,
 }
 
-impl Record for Line {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn data(&self) -> &str {
-        &self.data
-    }
-}
+impl Record for Line {}
 
 /// One system's ranking of a question's passages.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranked {
     /// Indices of the passages, best first.
-    pub ranking: Vec<u32>,
+    pub ranking: Vec<usize>,
     /// Metrics over the labels, by annotator; null where one is not defined.
     pub metrics: BTreeMap<String, BTreeMap<String, Option<f64>>>,
     /// The same passages in the order of the prompt of the end-to-end answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub context: Vec<u32>,
+    pub context: Vec<usize>,
     /// Where that order comes from: "given" is the order of the data, other names are those of the rerank response.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context_order: String,

@@ -2,21 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Settings;
 use super::data::Data;
 use super::methods::Ranker;
-use super::{EvaluationError, Settings, distinct};
+use crate::study::manifest::{self, Uses};
+use crate::study::{StudyError, distinct};
 use engine::belief::SampleOptions;
 use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
 use engine::models::Role;
-use engine::task::{Task, TaskKind};
+use engine::task::TaskKind;
 use protocol::backend::ModelIdentity;
-use rag_metrics::rank::{Grading, Metric};
-
-/// Format of the results. A folder of another format is refused, because its lines mean something else: 4 has empty answers that support
-/// no reference, and tokens that a server had kept; 2 answers from the context order of the rerank response, 1 from the ranking.
-const FORMAT: u32 = 4;
-/// The same of long answers, which have a file of cited ones; the earlier 3, too.
-pub(super) const OF_LONG_ANSWERS: [u32; 2] = [5, 3];
+use rag_metrics::rank::Metric;
 
 /// The settings, applied to the data.
 pub struct Plan {
@@ -42,7 +38,7 @@ fn default_for(task: TaskKind, annotator: Annotator) -> bool {
 }
 
 /// The annotators with these names, which the data must allow.
-fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annotator>, EvaluationError> {
+fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annotator>, StudyError> {
     let available = |annotator: &Annotator| match annotator {
         Annotator::Provenance => data.has_provenance(),
         other => !other.needs_references() || data.has_references(),
@@ -62,12 +58,12 @@ fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annot
         let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Annotator::ALL.iter().map(|annotator| annotator.name()).collect();
             let problem = format!("{name:?} is no annotator; annotators are {}, all", names.join(", "));
-            EvaluationError::Input(format!("--annotators: {problem}"))
+            StudyError::Input(format!("--annotators: {problem}"))
         })?;
         if !available(annotator) {
             let needs = if *annotator == Annotator::Provenance { "judgements" } else { "reference answers" };
             let problem = format!("{name} needs {needs}, and the data have none");
-            return Err(EvaluationError::Input(format!("--annotators: {problem}")));
+            return Err(StudyError::Input(format!("--annotators: {problem}")));
         }
         chosen.push(*annotator);
     }
@@ -75,7 +71,7 @@ fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annot
 }
 
 impl Plan {
-    pub fn new(mut settings: Settings, data: &Data) -> Result<Self, EvaluationError> {
+    pub fn new(mut settings: Settings, data: &Data) -> Result<Self, StudyError> {
         settings.rankers = distinct(settings.rankers);
         let single = data.systems.len() == 1;
         let name = |list: &String, ranker: &Ranker| match ranker.0 {
@@ -88,19 +84,19 @@ impl Plan {
         let systems: Vec<String> = systems.collect();
         if let Some((_, name)) = systems.iter().enumerate().find(|(at, name)| systems[..*at].contains(name)) {
             let problem = format!("two systems are called {name:?}: give the run another tag");
-            return Err(EvaluationError::Input(format!("--method: {problem}")));
+            return Err(StudyError::Input(format!("--method: {problem}")));
         }
         if let Some(metric) = settings.metrics.iter().find(|metric| !metric.is_mean()) {
             let problem = format!("{metric} is no mean over questions: `rerankd metrics` has it");
-            return Err(EvaluationError::Input(format!("--metric: {problem}")));
+            return Err(StudyError::Input(format!("--metric: {problem}")));
         }
-        settings.task.check().map_err(|error| EvaluationError::Input(format!("--{error}")))?;
+        settings.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
         let annotators = annotators(&settings.annotators, settings.task.kind, data)?;
         let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
         let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
         let plan = Self { settings, annotators, metrics, systems, end_to_end };
         // Found with the first question, after its reranking, a fault would be found with every one, and journaled.
-        plan.request().check_settings().map_err(|error| EvaluationError::Input(error.to_string()))?;
+        plan.request().check_settings().map_err(|error| StudyError::Input(error.to_string()))?;
         Ok(plan)
     }
 
@@ -137,65 +133,29 @@ impl Plan {
         self.end_to_end && self.settings.rankers.iter().any(|ranker| ranker.0.is_some())
     }
 
-    /// Everything that the results depend on. Results of another manifest are not continued.
+    /// Everything that the results depend on.
     pub(super) fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
+        let settings = &self.settings;
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
-        let manifest = json!({
-            "format": if self.settings.task.kind == TaskKind::LongAnswer { OF_LONG_ANSWERS[0] } else { FORMAT },
-            "generator_sha256": models.generator,
-            "generator_encoding": models.encoding,
-            "entailment_sha256": self.asks_judge().then_some(&models.entailment),
-            "prompts": models.prompts,
+        let methods = settings.rankers.iter().filter_map(|ranker| ranker.0).collect();
+        let embedding = self.annotators.iter().any(|annotator| annotator.needs_embedding());
+        let own = json!({
+            "embedding_sha256": embedding.then(|| models.sha256_of(Role::Embedding)),
             "systems": self.systems,
             "annotators": names,
             "metrics": metrics,
-            "relevance_threshold": self.settings.relevance_threshold,
+            "relevance_threshold": settings.relevance_threshold,
             "end_to_end": self.end_to_end,
-            "answers_from": if self.end_to_end { json!("context order") } else { Value::Null },
-            "answer_tokens": self.settings.answer_tokens,
-            "samples": self.settings.samples,
-            "seed": self.settings.seed,
-            "passage_tokens": self.settings.passage_tokens,
-            "measure": format!("{:?}", self.settings.measure),
+            "task": settings.task.kind.name(),
+            "labels": settings.task.labels(),
+            "answer_tokens": settings.answer_tokens,
+            "samples": settings.samples,
+            "seed": settings.seed,
+            "passage_tokens": settings.passage_tokens,
+            "measure": format!("{:?}", settings.measure),
         });
-        let mut manifest = match manifest {
-            Value::Object(manifest) => manifest,
-            _ => Map::new(),
-        };
-        // Settings that came later have no entry at their default.
-        if self.settings.task != Task::default() {
-            manifest.insert("task".to_owned(), json!(self.settings.task.kind.name()));
-            if self.settings.task.kind.has_labels() {
-                manifest.insert("labels".to_owned(), json!(self.settings.task.labels()));
-            }
-        }
-        if self.annotators.contains(&Annotator::Provenance)
-            && self.settings.relevance_threshold != Grading::ERAG.threshold
-        {
-            manifest.insert("threshold_of".to_owned(), json!(Annotator::Provenance.name()));
-        }
-        manifest.insert("ranking".to_owned(), json!(models.ranking));
-        if let Some(calibrations) = models.calibrated(None) {
-            manifest.insert("calibrations".to_owned(), json!(calibrations));
-        }
-        if let Some(profiles) = models.profiles.as_ref().filter(|profiles| !profiles.is_empty()) {
-            manifest.insert("position_profiles".to_owned(), json!(profiles));
-        }
-        if let Some(beside) = models.asked(self.settings.rankers.iter().filter_map(|ranker| ranker.0)) {
-            manifest.insert("beside_the_generator".to_owned(), json!(beside));
-        }
-        if let Some(scorer) = &models.scorer {
-            manifest.insert("scorer".to_owned(), json!(scorer));
-        }
-        if self.annotators.iter().any(|annotator| annotator.needs_embedding()) {
-            manifest.insert("embedding_sha256".to_owned(), json!(models.sha256_of(Role::Embedding)));
-        }
-        if let Some(adapter) = &models.adapter {
-            manifest.insert("adapter".to_owned(), json!(adapter));
-        }
-        manifest.extend(models.frames().map(|(key, value)| (key.to_owned(), json!(value))));
-        manifest
+        manifest::of("evaluate", models, Uses { methods: Some(methods), entailment: self.asks_judge() }, own)
     }
 }
 
@@ -205,7 +165,7 @@ mod tests {
     use crate::evaluation::data::Query;
     use crate::evaluation::methods::GIVEN;
     use engine::belief::MeasureOptions;
-    use engine::prompt::Frame;
+    use engine::task::Task;
     use rag_metrics::resample::Statistics;
 
     fn settings(ranker: &str, annotators: &[&str], task: Task) -> Settings {
@@ -251,32 +211,15 @@ mod tests {
         };
         let manifest = |kind, labels| plan(kind, labels).unwrap().manifest(&ModelIdentity::scripted("the judge"));
         let short = manifest(TaskKind::ShortAnswer, &[]);
-        assert!(!short.contains_key("task") && !short.contains_key("labels"), "the default has no entry");
+        assert_eq!((&short["task"], &short["labels"]), (&json!("short-answer"), &json!([])));
         let fever = manifest(TaskKind::FactVerification, &[]);
         assert_eq!(fever["task"], "fact-verification");
         assert_eq!(fever["labels"], json!(["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]));
         assert_eq!(fever["annotators"], json!(["accuracy", "llm-judgement"]));
         assert_ne!(fever, manifest(TaskKind::FactVerification, &["SUPPORTS", "REFUTES"]));
         assert_eq!(manifest(TaskKind::Dialogue, &[])["annotators"], json!(["token-f1", "rouge-l", "llm-judgement"]));
-        // Long answers were once measured with the marks of their citations.
-        let long = manifest(TaskKind::LongAnswer, &[]);
-        assert_eq!((&short["format"], &fever["format"], &long["format"]), (&json!(4), &json!(4), &json!(5)));
         let refused = plan(TaskKind::Classification, &["one"]).err().unwrap();
         assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
-    }
-
-    #[test]
-    fn prompts_without_a_chat_template_bind_the_results_to_them() {
-        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
-        let frames = |frame, scorer_frame| {
-            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
-            let settings = settings(GIVEN, &["llm-judgement"], Task::default());
-            let manifest = Plan::new(settings, &data).unwrap().manifest(&models);
-            ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
-        };
-        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Chat)), [None, None], "the default has no entry");
-        assert_eq!(frames(Some(Frame::Plain), None), [Some(json!(false)), None]);
-        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, Some(json!(false))]);
     }
 
     /// The last of them took the place of the others in every line.
@@ -304,16 +247,6 @@ mod tests {
         assert!(plan("map").is_ok());
         let refused = plan("gm_map").err().unwrap().to_string();
         assert!(refused.starts_with("--metric: GMAP is no mean"), "{refused}");
-    }
-
-    #[test]
-    fn results_of_another_tensor_type_are_not_continued() {
-        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
-        let manifest = |encoding: &str| {
-            let models = ModelIdentity { encoding: encoding.to_owned(), ..ModelIdentity::scripted("") };
-            Plan::new(settings(GIVEN, &["llm-judgement"], Task::default()), &data).unwrap().manifest(&models)
-        };
-        assert_ne!(manifest("bf16"), manifest("q4_1"));
     }
 
     #[test]

@@ -7,25 +7,18 @@ use serde::Serialize;
 
 use super::Plan;
 use super::line::{Line, Ranked};
-use super::warned::{self, Warned};
+use crate::study::mean::{Gain, Mean, mean_of};
+use crate::study::warned::{self, Warned};
+use crate::study::{Refused, Results};
 use engine::evaluate::Annotator;
 use numeric::{mean, real, rounded};
 use rag_metrics::agreement::Correlation;
 use rag_metrics::input::correlated;
 use rag_metrics::never;
-use rag_metrics::resample::{Compared, Statistics, mean_interval};
+use rag_metrics::resample::Statistics;
 
 /// Bars of the histogram of DeltaSePer over [-1, 1].
 const BARS: usize = 20;
-
-/// A mean over questions.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Mean {
-    pub value: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
-    pub questions: usize,
-}
 
 /// The mean of one number of a system.
 #[derive(Debug, Serialize)]
@@ -59,12 +52,11 @@ pub struct ContextOrder {
 }
 
 /// A correlation coefficient, its p-value and its interval.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Coefficient {
-    pub value: Option<f64>,
     pub p_value: Option<f64>,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
+    #[serde(flatten)]
+    pub mean: Mean,
 }
 
 /// Correlation of a metric over an annotator's labels with the quality of the end-to-end answer.
@@ -86,13 +78,8 @@ pub struct Difference {
     pub annotator: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    pub difference: f64,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
-    pub p_value: Option<f64>,
-    pub wins: usize,
-    pub ties: usize,
-    pub losses: usize,
+    #[serde(flatten)]
+    pub gain: Gain,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,12 +118,6 @@ pub struct Bias {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Failed {
-    pub id: String,
-    pub error: String,
-}
-
-#[derive(Debug, Serialize)]
 pub struct Cost {
     pub tokens: u64,
     pub naive_tokens: u64,
@@ -150,7 +131,7 @@ pub struct Cost {
 pub struct Summary {
     pub questions: usize,
     pub evaluated: usize,
-    pub failed: Vec<Failed>,
+    pub failed: Vec<Refused>,
     pub systems: Vec<System>,
     pub correlations: Vec<Study>,
     pub comparisons: Vec<Comparison>,
@@ -168,13 +149,17 @@ struct Column<'a> {
     rows: Vec<&'a Ranked>,
 }
 
-impl Column<'_> {
-    fn metric(&self, annotator: Annotator, metric: &str) -> Vec<Option<f64>> {
-        self.rows.iter().map(|row| row.metrics.get(annotator.name())?.get(metric).copied().flatten()).collect()
-    }
+/// A metric over the labels of an annotator, or its score of the end-to-end answer.
+type Number<'a> = (Annotator, Option<&'a String>);
 
-    fn end_to_end(&self, annotator: Annotator) -> Vec<Option<f64>> {
-        self.rows.iter().map(|row| row.end_to_end.get(annotator.name()).copied()).collect()
+impl Column<'_> {
+    /// A number of every question.
+    fn values(&self, (annotator, metric): Number<'_>) -> Vec<Option<f64>> {
+        let of = |row: &&Ranked| match metric {
+            Some(metric) => row.metrics.get(annotator.name())?.get(metric).copied().flatten(),
+            None => row.end_to_end.get(annotator.name()).copied(),
+        };
+        self.rows.iter().map(of).collect()
     }
 }
 
@@ -184,37 +169,29 @@ impl Summary {
         self.systems.iter().map(|system| system.rerank_tokens).sum()
     }
 
-    /// Summarises the lines; `seconds` are those of each question by id.
-    pub fn new(plan: &Plan, lines: &[Line], seconds: &BTreeMap<String, f64>) -> Self {
+    /// Summarises the results.
+    pub fn new(plan: &Plan, results: &Results<Line>) -> Self {
         let statistics = &plan.settings.statistics;
-        let good: Vec<&Line> = lines.iter().filter(|line| line.error.is_none()).collect();
-        let columns: Vec<Column<'_>> = plan
-            .systems
-            .iter()
-            .map(|name| Column { name, rows: good.iter().filter_map(|line| line.systems.get(name)).collect() })
-            .collect();
+        let good: Vec<&Line> = results.entries.iter().filter_map(|entry| entry.value.as_ref()).collect();
+        let column = |name| Column { name, rows: good.iter().filter_map(|line| line.systems.get(name)).collect() };
+        let columns: Vec<Column<'_>> = plan.systems.iter().map(|name| column(name.as_str())).collect();
         let metrics: Vec<String> = plan.metrics.iter().map(ToString::to_string).collect();
         let targets: Vec<Annotator> =
             plan.annotators.iter().copied().filter(|a| plan.end_to_end && a.scores_answers()).collect();
+        let over_labels = || plan.annotators.iter().flat_map(|one| metrics.iter().map(move |metric| (*one, metric)));
         // The numbers of a system: metrics by annotator, then end-to-end scores.
-        let numbers: Vec<(Annotator, Option<&String>)> = plan
-            .annotators
-            .iter()
-            .flat_map(|annotator| metrics.iter().map(move |metric| (*annotator, Some(metric))))
+        let numbers: Vec<Number<'_>> = over_labels()
+            .map(|(annotator, metric)| (annotator, Some(metric)))
             .chain(targets.iter().map(|target| (*target, None)))
             .collect();
-        let values = |column: &Column<'_>, (annotator, metric): (Annotator, Option<&String>)| match metric {
-            Some(metric) => column.metric(annotator, metric),
-            None => column.end_to_end(annotator),
-        };
         let system = |column: &Column<'_>| {
-            let row = |number: &(Annotator, Option<&String>)| Row {
+            let row = |number: &Number<'_>| Row {
                 annotator: number.0.name(),
                 metric: number.1.cloned(),
-                mean: mean_of(&values(column, *number), statistics),
+                mean: mean_of(&column.values(*number), statistics),
             };
-            let (metrics, end_to_end): (Vec<Row>, Vec<Row>) =
-                numbers.par_iter().map(row).collect::<Vec<Row>>().into_iter().partition(|row| row.metric.is_some());
+            let rows: Vec<Row> = numbers.par_iter().map(row).collect();
+            let (metrics, end_to_end) = rows.into_iter().partition(|row| row.metric.is_some());
             System {
                 name: column.name.to_owned(),
                 metrics,
@@ -223,23 +200,17 @@ impl Summary {
                 rerank_tokens: column.rows.iter().map(|row| row.rerank_tokens).sum(),
             }
         };
-        let study = |column: &Column<'_>| {
-            let pairs =
-                plan.annotators.iter().flat_map(|annotator| metrics.iter().map(move |metric| (*annotator, metric)));
-            let all: Vec<(Annotator, &String, Annotator)> = pairs
-                .flat_map(|(annotator, metric)| targets.iter().map(move |target| (annotator, metric, *target)))
-                .collect();
-            let one = |(annotator, metric, target): &(Annotator, &String, Annotator)| {
-                studied(column, *annotator, metric, *target, statistics)
-            };
-            all.par_iter().map(one).collect::<Vec<Study>>()
+        let studies = |column: &Column<'_>| {
+            let all: Vec<_> = over_labels().flat_map(|one| targets.iter().map(move |target| (one, *target))).collect();
+            all.par_iter().map(|(one, target)| studied(column, *one, *target, statistics)).collect::<Vec<Study>>()
         };
         let compare = |column: &Column<'_>| {
-            let one = |number: &(Annotator, Option<&String>)| {
-                let both = values(&columns[0], *number).into_iter().zip(values(column, *number));
+            let one = |number: &Number<'_>| {
+                let both = columns[0].values(*number).into_iter().zip(column.values(*number));
                 let (first, second): (Vec<f64>, Vec<f64>) =
                     both.filter_map(|(first, second)| first.zip(second)).unzip();
-                difference(*number, &statistics.compare(&first, &second))
+                let gain = Gain::new(&statistics.compare(&first, &second), None);
+                Difference { annotator: number.0.name(), metric: number.1.cloned(), gain }
             };
             Comparison {
                 system: column.name.to_owned(),
@@ -248,14 +219,16 @@ impl Summary {
                 differences: numbers.par_iter().map(one).collect(),
             }
         };
-        let failed = lines.iter().filter_map(|line| Some(Failed { id: line.id.clone(), error: line.error.clone()? }));
-        let timed: Vec<f64> = lines.iter().filter_map(|line| seconds.get(&line.id).copied()).collect();
+        let warned =
+            |column: &Column<'_>| warned::of(column.name, column.rows.iter().map(|row| row.warnings.as_slice()));
+        let timings = results.entries.iter().filter_map(|entry| results.timings.get(&entry.id));
+        let timed: Vec<f64> = timings.map(|timing| timing.seconds).collect();
         Self {
-            questions: lines.len(),
+            questions: results.entries.len(),
             evaluated: good.len(),
-            failed: failed.collect(),
+            failed: results.refused(),
             systems: columns.iter().map(system).collect(),
-            correlations: columns.iter().flat_map(study).collect(),
+            correlations: columns.iter().flat_map(studies).collect(),
             comparisons: columns.iter().skip(1).map(compare).collect(),
             delta_seper: plan.annotators.iter().filter(|a| a.is_delta()).filter_map(|a| histogram(*a, &good)).collect(),
             utility_by_rank: columns
@@ -265,7 +238,7 @@ impl Summary {
             position_bias: columns.iter().flat_map(bias).collect(),
             warned: columns
                 .iter()
-                .flat_map(|column| warned::of(column.name, column.rows.iter().map(|row| row.warnings.as_slice())))
+                .flat_map(warned)
                 .chain(warned::of("labels and answers", good.iter().map(|line| line.warnings.as_slice())))
                 .collect(),
             cost: Cost {
@@ -279,59 +252,30 @@ impl Summary {
     }
 }
 
-pub(crate) fn mean_of(values: &[Option<f64>], statistics: &Statistics) -> Mean {
-    let values: Vec<f64> = values.iter().flatten().copied().collect();
-    let interval = statistics.intervals().and_then(|how| mean_interval(&values, how, &never));
-    Mean {
-        value: (!values.is_empty()).then(|| mean(&values)),
-        low: interval.map(|interval| interval.low),
-        high: interval.map(|interval| interval.high),
-        questions: values.len(),
-    }
-}
-
 fn studied(
     column: &Column<'_>,
-    annotator: Annotator,
-    metric: &str,
+    (annotator, metric): (Annotator, &String),
     target: Annotator,
     statistics: &Statistics,
 ) -> Study {
-    let both = column.metric(annotator, metric).into_iter().zip(column.end_to_end(target));
+    let both = column.values((annotator, Some(metric))).into_iter().zip(column.values((target, None)));
     let tied = both.filter_map(|(left, right)| Some((rounded(left?), rounded(right?))));
     let (left, right): (Vec<f64>, Vec<f64>) = tied.unzip();
     let coefficient = |kind: Correlation| {
-        let correlated = correlated(kind, &left, &right, statistics.correlation_intervals(), &never);
-        Coefficient {
-            value: correlated.agreement.map(|agreement| agreement.value),
-            p_value: correlated.agreement.and_then(|agreement| agreement.p_value),
-            low: correlated.interval.map(|interval| interval.low),
-            high: correlated.interval.map(|interval| interval.high),
-        }
+        let found = correlated(kind, &left, &right, statistics.correlation_intervals(), &never);
+        let value = found.agreement.map(|agreement| agreement.value);
+        let p_value = found.agreement.and_then(|agreement| agreement.p_value);
+        Coefficient { p_value, mean: Mean::new(value, found.interval, left.len()) }
     };
     Study {
         system: column.name.to_owned(),
         annotator: annotator.name(),
-        metric: metric.to_owned(),
+        metric: metric.clone(),
         target: target.name(),
         questions: left.len(),
         kendall_tau_b: coefficient(Correlation::KendallB),
         spearman_rho: coefficient(Correlation::Spearman),
         pearson_r: coefficient(Correlation::Pearson),
-    }
-}
-
-fn difference((annotator, metric): (Annotator, Option<&String>), compared: &Compared) -> Difference {
-    Difference {
-        annotator: annotator.name(),
-        metric: metric.cloned(),
-        difference: compared.difference,
-        low: compared.interval.map(|interval| interval.low),
-        high: compared.interval.map(|interval| interval.high),
-        p_value: compared.p_value,
-        wins: compared.wins,
-        ties: compared.ties,
-        losses: compared.losses,
     }
 }
 
@@ -358,7 +302,7 @@ fn curve(column: &Column<'_>, annotator: Annotator, lines: &[&Line]) -> Curve {
             if by_rank.len() <= rank {
                 by_rank.push(Vec::new());
             }
-            by_rank[rank].extend(usize::try_from(*index).ok().and_then(|index| labels.get(index)));
+            by_rank[rank].extend(labels.get(*index));
         }
     }
     Curve {

@@ -4,21 +4,12 @@
 //! from the whole list by token-f1, or by the first annotator where that one was not asked for. Without such answers it is the
 //! first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are compared with the first.
 
-use super::summary::{Comparison, Difference, Mean, Row, Summary, System};
+use super::summary::{Comparison, Difference, Row, Summary, System};
+use crate::study::mean::{Gain, plain_p};
 use engine::evaluate::Annotator;
 use numeric::real;
 use rag_metrics::multiple::holm_of;
-use rag_metrics::resample::{Statistics, format_p_value};
-
-/// "p = 0.012", or "p < 1e-15".
-pub(super) fn plain_p(p: Option<f64>) -> String {
-    let text = format_p_value(p);
-    match (p, text.strip_prefix('<')) {
-        (None, _) => "without a p-value".to_owned(),
-        (_, Some(bound)) => format!("p < {bound}"),
-        (_, None) => format!("p = {text}"),
-    }
-}
+use rag_metrics::resample::Statistics;
 
 /// The number on which the verdict rests. Exact matches, the first annotator, are too rare with a small generator.
 fn decisive(system: &System) -> Option<&Row> {
@@ -37,11 +28,6 @@ fn difference<'a>(comparison: &'a Comparison, row: &Row) -> Option<&'a Differenc
     comparison.differences.iter().find(|one| one.annotator == row.annotator && one.metric == row.metric)
 }
 
-fn shown(mean: &Mean) -> String {
-    let interval = mean.low.zip(mean.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
-    format!("{:.3}{interval}", mean.value.unwrap_or(0.0))
-}
-
 /// The verdict at the confidence of these statistics.
 pub(super) fn of(summary: &Summary, statistics: &Statistics) -> String {
     let confidence = statistics.confidence;
@@ -51,47 +37,35 @@ pub(super) fn of(summary: &Summary, statistics: &Statistics) -> String {
     if row.mean.questions == 0 {
         return format!("No verdict: no question has a value for {}.", name(row));
     }
-    let compared: Vec<(&str, &Difference)> = summary
-        .comparisons
-        .iter()
-        .filter_map(|comparison| Some((comparison.system.as_str(), difference(comparison, row)?)))
-        .collect();
+    let compared = summary.comparisons.iter();
+    let compared = compared.filter_map(|one| Some((one.system.as_str(), &difference(one, row)?.gain)));
+    let compared: Vec<(&str, &Gain)> = compared.collect();
     if compared.is_empty() {
-        let (questions, shown) = (row.mean.questions, shown(&row.mean));
-        return format!(
-            "{}: {} {shown} over {questions} questions; nothing was compared with it.",
-            first.name,
-            name(row)
-        );
+        let (name, shown) = (name(row), row.mean.cell(3));
+        let questions = row.mean.questions;
+        return format!("{}: {name} {shown} over {questions} questions; nothing was compared with it.", first.name);
     }
-    let adjusted = holm_of(&compared.iter().map(|(_, difference)| difference.p_value).collect::<Vec<_>>());
+    let adjusted = holm_of(&compared.iter().map(|(_, gain)| gain.p_value).collect::<Vec<_>>());
     if adjusted.iter().all(Option::is_none) {
         return "No verdict: no difference was tested (--test-resamples 0, or fewer than two questions in common)."
             .to_owned();
     }
-    let best = |sign: f64| {
-        let significant = |p: Option<f64>| p.is_some_and(|p| p <= 1.0 - confidence + 1e-12);
-        let all =
-            compared.iter().zip(&adjusted).filter(|((_, one), p)| sign * one.difference > 0.0 && significant(**p));
-        all.max_by(|left, right| left.0.1.difference.total_cmp(&right.0.1.difference))
-    };
-    let ground = |one: &Difference, p: Option<f64>| {
-        let interval = one.low.zip(one.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
-        format!("{:+.3}{interval}, {} after Holm", one.difference, plain_p(p))
-    };
-    if let Some(((system, one), p)) = best(1.0) {
-        return format!("{system} is better than {} in {}: {}.", first.name, name(row), ground(one, *p));
+    let (all, family) = (compared.len(), adjusted.iter().flatten().count());
+    let compared = compared.into_iter().zip(adjusted);
+    let compared: Vec<(&str, Gain)> =
+        compared.map(|((system, gain), adjusted)| (system, Gain { adjusted, ..gain.clone() })).collect();
+    let significant = |sign: f64| compared.iter().filter(move |one| one.1.is_significant(1.0 - confidence, sign));
+    let best = |sign| significant(sign).max_by(|left, right| left.1.difference.total_cmp(&right.1.difference));
+    let ground = |gain: &Gain| format!("{}, {} after Holm", gain.cell(), plain_p(gain.adjusted));
+    if let Some((system, gain)) = best(1.0) {
+        return format!("{system} is better than {} in {}: {}.", first.name, name(row), ground(gain));
     }
-    let worse = adjusted
-        .iter()
-        .zip(&compared)
-        .filter(|(p, (_, one))| one.difference < 0.0 && p.is_some_and(|p| p <= 1.0 - confidence + 1e-12));
-    if worse.count() == compared.len() {
-        let next = best(-1.0).map(|((system, one), p)| format!(" (next: {system}, {})", ground(one, *p)));
+    if significant(-1.0).count() == all {
+        let next = best(-1.0).map(|(system, gain)| format!(" (next: {system}, {})", ground(gain)));
         let next = next.unwrap_or_default();
         return format!("{} is better than every other in {}{next}.", first.name, name(row));
     }
-    let (questions, family) = (row.mean.questions, adjusted.iter().flatten().count());
+    let questions = row.mean.questions;
     if let Some(least) = statistics.least_p_value(questions).filter(|p| p * real(family) > 1.0 - confidence) {
         return format!(
             "No verdict: {questions} questions with {} resamples cannot tell {family} systems from {} (p is at least {:.3} after Holm).",
@@ -100,13 +74,14 @@ pub(super) fn of(summary: &Summary, statistics: &Statistics) -> String {
             (least * real(family)).min(1.0)
         );
     }
-    format!("No system is better than {} beyond its error in {}: {}.", first.name, name(row), shown(&row.mean))
+    format!("No system is better than {} beyond its error in {}: {}.", first.name, name(row), row.mean.cell(3))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::evaluation::summary::Cost;
+    use crate::study::mean::Mean;
 
     fn mean(value: f64) -> Mean {
         Mean { value: Some(value), low: Some(value - 0.1), high: Some(value + 0.1), questions: 9 }
@@ -129,13 +104,16 @@ mod tests {
             differences: vec![Difference {
                 annotator: "token-f1",
                 metric: None,
-                difference: *difference,
-                low: None,
-                high: None,
-                p_value: Some(*p),
-                wins: 0,
-                ties: 0,
-                losses: 0,
+                gain: Gain {
+                    difference: *difference,
+                    low: None,
+                    high: None,
+                    p_value: Some(*p),
+                    adjusted: None,
+                    wins: 0,
+                    ties: 0,
+                    losses: 0,
+                },
             }],
         };
         Summary {
@@ -159,7 +137,7 @@ mod tests {
         let alone = "s0: the end-to-end answers by token-f1 0.300 [0.200, 0.400] over 9 questions; nothing was compared with it.";
         assert_eq!(said(&[]), alone);
         let mut untested = summary(&[(0.5, 0.0)]);
-        untested.comparisons[0].differences[0].p_value = None;
+        untested.comparisons[0].differences[0].gain.p_value = None;
         assert!(of(&untested, &Statistics::default()).starts_with("No verdict: no difference was tested"));
         let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
         assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);

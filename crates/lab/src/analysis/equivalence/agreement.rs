@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::Answer;
-use crate::analysis::readings::{Side, UNJUDGED, side};
-use crate::analysis::report::{Figure, Table};
-use crate::evaluation::summary::Mean;
+use crate::analysis::readings::{Side, UNJUDGED, by_side, side};
+use crate::study::mean::{Mean, NONE};
+use crate::study::report::{Report, Table};
 use numeric::real;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::never;
@@ -25,7 +25,7 @@ pub(super) struct Judged {
 
 /// How far a measure agrees with people.
 #[derive(Debug, Clone, Copy)]
-pub struct Quality {
+pub(super) struct Quality {
     pub accuracy: Mean,
     pub f1: Mean,
     pub auc: Mean,
@@ -95,7 +95,7 @@ fn correlation(kind: Correlation, all: &[Judged]) -> Option<f64> {
 pub(super) fn by_system(
     answers: &[Answer<'_>],
     measures: &[(&'static str, Vec<Vec<Judged>>)],
-    figures: &mut Vec<Figure>,
+    report: &mut Report,
 ) -> Option<Table> {
     let mut places: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (question, answer) in answers.iter().enumerate() {
@@ -108,8 +108,8 @@ pub(super) fn by_system(
         return None;
     }
     let mut figure = |name: String, value: Option<f64>, count: usize| {
-        figures.push(Figure { name, unit: "share", mean: Mean { value, low: None, high: None, questions: count } });
-        value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", 100.0 * value))
+        report.number(name, "share", Mean::new(value, None, count));
+        value.map_or_else(|| NONE.to_owned(), |value| format!("{:.1}", 100.0 * value))
     };
     let row = |(name, judged): &(&'static str, Vec<Vec<Judged>>)| {
         let mut cells = vec![(*name).to_owned()];
@@ -126,11 +126,11 @@ pub(super) fn by_system(
     };
     let rows = measures.iter().map(row).collect();
     let systems = places.keys().map(|system| format!("{system}, F1 / accuracy"));
-    Some(Table {
-        caption: "F1 and accuracy by what gave the answers, in per cent".to_owned(),
-        head: std::iter::once("measure".to_owned()).chain(systems).collect(),
+    Some(Table::new(
+        "F1 and accuracy by what gave the answers, in per cent",
+        std::iter::once("measure".to_owned()).chain(systems),
         rows,
-    })
+    ))
 }
 
 /// Entailment against the best measure of words, by accuracy.
@@ -154,12 +154,7 @@ pub(super) fn verdict(
     });
     let mean_score = |all: &[Judged]| (!all.is_empty()).then(|| scores(all).iter().sum::<f64>() / real(all.len()));
     let difference = estimate(&pairs.collect::<Vec<_>>(), mean_score, statistics.intervals());
-    let beyond = match side(&difference) {
-        Side::Above => "more than",
-        Side::Below => "less than",
-        Side::Within => "not beyond the error apart from",
-        Side::Unknown => "against",
-    };
+    let beyond = by_side(&difference, ["more than", "less than", "not beyond the error apart from", "against"]);
     let unjudged = if side(&difference) == Side::Unknown { format!(", {UNJUDGED}") } else { String::new() };
     let auc = own.auc.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
     format!(

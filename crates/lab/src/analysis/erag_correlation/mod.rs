@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use self::show::Study;
-use super::coefficient::{cutoffs, parsed};
-use super::report::Report;
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::compare::data::Question;
+use super::coefficient::cutoffs;
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::data::Question;
+use crate::study::report::Report;
 use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
 use numeric::rounded;
 use protocol::backend::{BackendError, Refusal};
@@ -79,29 +79,18 @@ impl Labelled {
 }
 
 impl Analysis for EragCorrelation {
-    fn name(&self) -> &'static str {
-        "erag-correlation"
-    }
-
-    fn title(&self) -> &'static str {
-        "Which labels agree with the answer from the whole list (eRAG, Table 1 and Fig. 1)"
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, ..Needs::default() }
-    }
-
-    fn passages(&self) -> usize {
-        10
-    }
-
-    fn takes_task(&self) -> bool {
-        true
+    fn about(&self) -> About {
+        About::new(
+            "erag-correlation",
+            "Which labels agree with the answer from the whole list (eRAG, Table 1 and Fig. 1)",
+            &[Need::References, Need::Task],
+        )
+        .passages(10)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             let cutoffs = cutoffs(passages.len());
             let request = EvaluateRequest {
                 question: question.list.question.clone(),
@@ -132,13 +121,12 @@ impl Analysis for EragCorrelation {
                 labels: named.zip(answer.labels.iter().map(|labels| labels.labels.clone())).collect(),
                 cutoffs,
             };
-            serde_json::to_value(&labelled)
-                .map_err(|error| Refusal::Fatal(BackendError::Unsuitable(format!("the labels: {error}"))))
+            kept(labelled)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
-        let questions = answers.iter().map(parsed::<Labelled>).collect::<Result<Vec<_>, _>>()?;
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
+        let questions = values::<Labelled>(answers)?;
         Study { questions, metrics: default_metrics(), settings }.report()
     }
 }

@@ -3,12 +3,11 @@
 use super::{ANNOTATORS, Labelled, QUALITIES};
 use crate::analysis::Settings;
 use crate::analysis::coefficient::{Pairs, coefficient, difference, paired};
-use crate::analysis::readings::{Side, side};
-use crate::analysis::report::{Chart, Report, Table, cell};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::Axes;
-use crate::evaluation::curves::{Plotted, plot};
-use crate::evaluation::summary::Mean;
+use crate::analysis::readings::by_side;
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Point, Series};
+use crate::study::mean::Mean;
+use crate::study::report::{Report, Table};
 use engine::evaluate::Annotator;
 use numeric::real;
 use rag_metrics::agreement::Correlation;
@@ -18,7 +17,7 @@ use rag_metrics::rank::{Grading, Metric};
 const KINDS: [(Correlation, &str); 2] = [(Correlation::KendallB, "tau-b"), (Correlation::Spearman, "rho")];
 
 /// The questions that were labelled.
-pub struct Study<'a> {
+pub(super) struct Study<'a> {
     pub questions: Vec<Labelled>,
     pub metrics: Vec<Metric>,
     pub settings: &'a Settings,
@@ -38,7 +37,7 @@ impl Best {
 }
 
 impl Study<'_> {
-    pub fn report(&self) -> Result<Report, EvaluationError> {
+    pub fn report(&self) -> Result<Report, StudyError> {
         let mut report = Report::default();
         for quality in QUALITIES {
             for (kind, sign) in KINDS {
@@ -100,17 +99,12 @@ impl Study<'_> {
             std::iter::once(annotator.name().to_owned()).chain(cells).collect()
         });
         let rows: Vec<Vec<String>> = rows.collect();
-        // A table without a number says nothing; its numbers are in the figures as absent.
-        let none = cell(&Mean { value: None, low: None, high: None, questions: 0 });
-        if rows.iter().all(|row| row[1..].iter().all(|cell| *cell == none)) {
-            return;
-        }
         let head = std::iter::once("labels".to_owned()).chain(self.metrics.iter().map(ToString::to_string));
-        report.tables.push(Table {
-            caption: format!("{kind} with the {} of the answer from the whole list", quality.name()),
-            head: head.collect(),
-            rows,
-        });
+        let caption = format!("{kind} with the {} of the answer from the whole list", quality.name());
+        let table = Table::new(caption, head, rows);
+        if !table.is_empty() {
+            report.tables.push(table);
+        }
     }
 
     fn best(&self, annotator: Annotator) -> Option<Best> {
@@ -126,20 +120,19 @@ impl Study<'_> {
     }
 
     /// The paper's figure over the number of passages.
-    fn over_cutoffs(&self, report: &mut Report, best: &[Best]) -> Result<(), EvaluationError> {
+    fn over_cutoffs(&self, report: &mut Report, best: &[Best]) -> Result<(), StudyError> {
         let mut cutoffs: Vec<usize> = self.questions.iter().flat_map(|one| one.cutoffs.iter().copied()).collect();
         cutoffs.sort_unstable();
         cutoffs.dedup();
         let quality = QUALITIES[0];
-        let mut curves: Vec<Plotted> =
-            best.iter().map(|one| Plotted { name: one.name(), points: Vec::new() }).collect();
+        let mut curves: Vec<Series> = best.iter().map(|one| Series { name: one.name(), points: Vec::new() }).collect();
         let mut rows = Vec::with_capacity(cutoffs.len());
         for cutoff in cutoffs {
             let mut row = vec![cutoff.to_string()];
             for (one, curve) in best.iter().zip(&mut curves) {
                 let pairs = self.pairs((one.annotator, &one.metric), quality, Some(cutoff));
                 let mean = coefficient(Correlation::KendallB, &pairs, &self.settings.statistics);
-                curve.points.extend(mean.value.map(|value| (real(cutoff), value)));
+                curve.points.extend(Point::of(real(cutoff), &mean));
                 row.push(report.number(format!("tau-b of {} over {cutoff} passages", one.name()), "", mean));
             }
             let lists = self.questions.iter().filter(|one| one.at(Some(cutoff)).is_some()).count();
@@ -147,19 +140,19 @@ impl Study<'_> {
             rows.push(row);
         }
         let head = std::iter::once("passages".to_owned()).chain(best.iter().map(Best::name));
-        report.tables.push(Table {
-            caption: format!(
-                "{} with the {} of the answer from the first passages",
-                Correlation::KendallB,
-                quality.name()
-            ),
-            head: head.chain(std::iter::once("questions".to_owned())).collect(),
+        report.tables.push(Table::new(
+            format!("{} with the {} of the answer from the first passages", Correlation::KendallB, quality.name()),
+            head.chain(std::iter::once("questions".to_owned())),
             rows,
-        });
-        report.charts.push(Chart {
-            caption: format!("Agreement with the {} of the answer, over the number of passages", quality.name()),
-            svg: plot(&curves, &Axes { x: "passages", y: "tau-b" })?,
-        });
+        ));
+        report.charts.push(chart::lines(
+            Axes {
+                caption: format!("Agreement with the {} of the answer, over the number of passages", quality.name()),
+                x: "passages",
+                y: "tau-b",
+            },
+            &curves,
+        )?);
         Ok(())
     }
 
@@ -181,23 +174,18 @@ impl Study<'_> {
             "Labels by the {0} of the generator's own answers agree with the {0} of the answer from the whole list to a tau-b of {1} \
              ({2} over the labels, {questions} questions)",
             quality.name(),
-            cell(&own.tau),
+            own.tau.cell(3),
             own.metric
         );
         let Some(baseline) = baseline else { return format!("{begin}; no baseline varies.") };
         let pairs = |one: &Best| self.pairs((one.annotator, &one.metric), quality, None);
         let statistics = &self.settings.statistics;
         let less = difference(Correlation::KendallB, &pairs(own), &pairs(baseline), statistics);
-        let what = match side(&less) {
-            Side::Above => "more than",
-            Side::Below => "less than",
-            Side::Within => "within the error of",
-            Side::Unknown => "against",
-        };
+        let what = by_side(&less, ["more than", "less than", "within the error of", "against"]);
         let less = report.number(format!("tau-b of {} less that of {}", own.name(), baseline.name()), "", less);
         format!(
             "{begin}, {what} the {} of the best baseline ({} over {}; difference {less}).",
-            cell(&baseline.tau),
+            baseline.tau.cell(3),
             baseline.metric,
             baseline.annotator.name()
         )

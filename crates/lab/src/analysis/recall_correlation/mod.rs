@@ -14,16 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use self::pool::Listed;
 use super::ANSWER_TOKENS;
-use super::coefficient::parsed;
-use super::report::Report;
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::compare::data::Question;
+use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
+use crate::study::StudyError;
+use crate::study::data::Question;
+use crate::study::report::Report;
 use engine::belief::{BeliefRequest, SampleOptions};
 use engine::calibrate::Labelled;
 use numeric::real;
 use prefix_scheduler::call::Call;
-use protocol::backend::{BackendError, Refusal};
+use protocol::backend::Refusal;
 use rag_metrics::lexical::token_f1;
 use rag_metrics::recall::Sample;
 
@@ -42,7 +41,7 @@ struct Answered {
 
 /// The quality of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quality {
+enum Quality {
     TokenF1,
     LogLikelihood,
 }
@@ -67,26 +66,19 @@ impl Quality {
 }
 
 impl Analysis for RecallCorrelation {
-    fn name(&self) -> &'static str {
-        "recall-correlation"
-    }
-
-    fn title(&self) -> &'static str {
-        "Whether a measure of retrieval needs the number of relevant documents (Recall, Fig. 2 to 18)"
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { references: true, local: true, ..Needs::default() }
-    }
-
-    fn passages(&self) -> usize {
-        10
+    fn about(&self) -> About {
+        About::new(
+            "recall-correlation",
+            "Whether a measure of retrieval needs the number of relevant documents (Recall, Fig. 2 to 18)",
+            &[Need::References, Need::Engine],
+        )
+        .passages(10)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let engine = context.engine()?;
-            let passages = context.passages(self, question);
+            let passages = context.passages(question);
             let list = &question.list;
             let Some(reference) = list.answers.first() else {
                 return Err(Refusal::Question("answers: must not be empty".to_owned()));
@@ -120,14 +112,13 @@ impl Analysis for RecallCorrelation {
                 return Err(Refusal::Question("answers: the first has no finite likelihood".to_owned()));
             }
             let answered = Answered { token_f1: f1.collect(), log_likelihood };
-            serde_json::to_value(&answered)
-                .map_err(|error| Refusal::Fatal(BackendError::Unsuitable(format!("the qualities: {error}"))))
+            kept(answered)
         })
     }
 
-    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
         let mut report = Report::default();
-        let answered = answers.iter().map(parsed::<Answered>).collect::<Result<Vec<_>, _>>()?;
+        let answered = values::<Answered>(answers)?;
         for quality in Quality::ALL {
             let listed = answers.iter().zip(&answered).map(|(answer, answered)| {
                 let marks: Vec<bool> = answer.question.list.labels.iter().map(|l| *l >= settings.threshold).collect();

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::analysis::coefficient::{Pairs, coefficient, difference, resampled};
-use crate::evaluation::summary::Mean;
+use crate::study::mean::Mean;
 use numeric::{mean, rounded};
 use rag_metrics::agreement::Correlation;
 use rag_metrics::never;

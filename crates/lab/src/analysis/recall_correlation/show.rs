@@ -3,11 +3,10 @@
 use super::Quality;
 use super::pool::{Listed, Measure, Pool, Reached};
 use crate::analysis::ANSWER_TOKENS;
-use crate::analysis::readings::{Side, side};
-use crate::analysis::report::{Chart, Report, Table, cell};
-use crate::evaluation::EvaluationError;
-use crate::evaluation::charts::Axes;
-use crate::evaluation::curves::{Plotted, plot};
+use crate::analysis::readings::by_side;
+use crate::study::StudyError;
+use crate::study::chart::{self, Axes, Series};
+use crate::study::report::{Report, Table};
 use numeric::real;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::recall::Family;
@@ -35,7 +34,7 @@ pub(super) fn add(
     quality: Quality,
     lists: &[Listed],
     statistics: &Statistics,
-) -> Result<(), EvaluationError> {
+) -> Result<(), StudyError> {
     let about = About { quality, statistics };
     let all = Pool::new("all lists and cut-offs", lists, |_| true);
     let reached: Vec<Vec<Reached>> = KINDS.iter().map(|(kind, _)| all.reach_all(*kind, statistics)).collect();
@@ -50,28 +49,26 @@ pub(super) fn add(
     let cutoffs: Vec<Pool> = (1..=deepest).map(|k| Pool::new(k.to_string(), lists, |sample| sample.k == k)).collect();
     let by_cutoff = about.pools(report, "each cut-off K", &cutoffs);
     about.segments(report, lists);
-    let over_alpha = |family: Family| Plotted {
-        name: Measure::Weighed(family).name().to_owned(),
-        points: thinned(all.over_alphas(family, KINDS[0].0).iter().map(|one| (one.alpha, one.agreement.value))),
+    let over_alpha = |family: Family| {
+        let points = all.over_alphas(family, KINDS[0].0);
+        let points = thinned(points.iter().map(|one| (one.alpha, one.agreement.value)));
+        Series::over(Measure::Weighed(family).name(), points)
     };
     let curves = [Family::F, Family::Fe, Family::T, Family::TPrime].map(over_alpha);
-    report.charts.push(Chart {
-        caption: format!("{} with {} over alpha", KINDS[0].0, quality.name()),
-        svg: plot(&curves, &Axes { x: "alpha", y: KINDS[0].1 })?,
-    });
-    let over_k = |(at, measure): (usize, &Measure)| Plotted {
-        name: measure.name().to_owned(),
-        points: by_cutoff
-            .iter()
-            .enumerate()
-            .filter_map(|(k, reached)| Some((real(k + 1), reached.get(at)?.mean.value?)))
-            .collect(),
+    report.charts.push(chart::lines(
+        Axes { caption: format!("{} with {} over alpha", KINDS[0].0, quality.name()), x: "alpha", y: KINDS[0].1 },
+        &curves,
+    )?);
+    let over_k = |(at, measure): (usize, &Measure)| {
+        let reached = by_cutoff.iter().enumerate();
+        let points = reached.filter_map(|(k, reached)| Some((real(k + 1), reached.get(at)?.mean.value?)));
+        Series::over(measure.name(), points)
     };
-    let curves: Vec<Plotted> = Measure::ALL.iter().enumerate().map(over_k).collect();
-    report.charts.push(Chart {
-        caption: format!("{} with {} over the cut-off", KINDS[0].0, quality.name()),
-        svg: plot(&curves, &Axes { x: "K", y: KINDS[0].1 })?,
-    });
+    let curves: Vec<Series> = Measure::ALL.iter().enumerate().map(over_k).collect();
+    report.charts.push(chart::lines(
+        Axes { caption: format!("{} with {} over the cut-off", KINDS[0].0, quality.name()), x: "K", y: KINDS[0].1 },
+        &curves,
+    )?);
     if report.verdict.is_empty() {
         report.verdict = verdict(&reached[0], &about);
     }
@@ -125,7 +122,7 @@ impl About<'_> {
         });
         let rows = rows.collect();
         let caption = format!("Correlation of the measures of the top K with {quality}, {}", all.name);
-        report.tables.push(Table { caption, head, rows });
+        report.tables.push(Table::new(caption, head, rows));
     }
 
     /// What the measures with an alpha gain over those without.
@@ -144,9 +141,9 @@ impl About<'_> {
         });
         let rows = rows.collect();
         let head = std::iter::once("measure".to_owned());
-        let head = head.chain(plain.iter().map(|one| format!("over {}", one.measure.name()))).collect();
+        let head = head.chain(plain.iter().map(|one| format!("over {}", one.measure.name())));
         let caption = format!("{kind} with {} at the best alpha, less that of the others", self.quality.name());
-        report.tables.push(Table { caption, head, rows });
+        report.tables.push(Table::new(caption, head, rows));
     }
 
     /// One row a pool, with the best alpha of each.
@@ -169,8 +166,8 @@ impl About<'_> {
             every.push(reached);
         }
         let head = std::iter::once("K".to_owned()).chain(Measure::ALL.iter().map(|one| one.name().to_owned()));
-        let head = head.chain(std::iter::once("samples".to_owned())).collect();
-        report.tables.push(Table { caption: format!("{kind} with {quality}, {what}"), head, rows });
+        let head = head.chain(std::iter::once("samples".to_owned()));
+        report.tables.push(Table::new(format!("{kind} with {quality}, {what}"), head, rows));
         every
     }
 
@@ -218,7 +215,7 @@ impl About<'_> {
         }
         let head = ["K/N", "answers", "T", "T less F", "T less Fe", "T less T'", "T less nDCG", "samples"];
         let caption = format!("{quality} of the answers and {kind} by K/N, segments of at least {LEAST} samples");
-        report.tables.push(Table { caption, head: head.map(str::to_owned).to_vec(), rows });
+        report.tables.push(Table::new(caption, head, rows));
     }
 }
 
@@ -242,7 +239,7 @@ fn verdict(reached: &[Reached], about: &About<'_>) -> String {
     };
     let begin = format!(
         "T, which needs no N, agrees with the {quality} of the answers to {kind} {} at alpha {} ({} samples of {} questions)",
-        cell(&t.mean),
+        t.mean.cell(3),
         alpha(t),
         t.samples,
         t.mean.questions
@@ -250,13 +247,8 @@ fn verdict(reached: &[Reached], about: &About<'_>) -> String {
     let against = |measure: Measure| {
         let other = find(measure)?;
         let gain = t.gain(other, kind, about.statistics);
-        let is = match side(&gain) {
-            Side::Above => "more than",
-            Side::Below => "less than",
-            Side::Within => "within the error of",
-            Side::Unknown => "against",
-        };
-        Some(format!("{is} {} ({})", measure.name(), cell(&other.mean)))
+        let is = by_side(&gain, ["more than", "less than", "within the error of", "against"]);
+        Some(format!("{is} {} ({})", measure.name(), other.mean.cell(3)))
     };
     // Not precision: T at alpha 1 is precision less 1, so the best of its alphas never does worse.
     let others = [Measure::Weighed(Family::F), Measure::Recall, Measure::Ndcg];

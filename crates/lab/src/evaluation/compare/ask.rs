@@ -5,28 +5,19 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::data::Question;
 use super::rows::{MethodRow, Variant};
-use super::{BM25, Settings, unsuitable};
-use crate::evaluation::journal::Record;
+use super::{BM25, Settings};
+use crate::study::Record;
+use crate::study::data::Question;
 use engine::fusion::bm25;
 use engine::methods::{self, MethodRef};
 use engine::opening::Opening;
 use engine::rerank::{MoiOptions, Passage, RerankRequest};
 use numeric::descending;
-use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use protocol::backend::{Backend, ModelIdentity, Refusal};
 
-/// The line of one question in the results file. Labels are not in it; they are read again.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Line {
-    /// The question's id.
-    pub id: String,
-    /// [`Question::fingerprint`].
-    pub data: String,
-    /// What each row but `given` made of the list.
-    pub rows: BTreeMap<String, Outcome>,
-}
+/// What each row but `given` made of a list. Labels are not kept; they are read again.
+pub(super) type Rows = BTreeMap<String, Outcome>;
 
 /// One ranking of a list, with its cost.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -67,28 +58,23 @@ pub(super) struct Outcome {
     pub error: Option<String>,
 }
 
-impl Record for Line {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn data(&self) -> &str {
-        &self.data
+impl Record for Rows {
+    fn problems(&self) -> Vec<String> {
+        let refused = self.iter().filter_map(|(row, outcome)| Some((row, outcome.error.as_ref()?)));
+        refused.map(|(row, problem)| format!("{row}: {problem}")).collect()
     }
 }
 
-pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Question) -> Result<Line, BackendError> {
-    let mut rows = BTreeMap::from([(BM25.to_owned(), lexical(question))]);
+pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Question) -> Result<Rows, Refusal> {
+    let mut rows = Rows::from([(BM25.to_owned(), lexical(question))]);
     for row in settings.rows() {
         let outcome = match ask(settings, backend, question, row).await {
-            Ok(outcome) => outcome,
             Err(Refusal::Question(problem)) => Outcome { error: Some(problem), ..Outcome::default() },
-            Err(Refusal::Fatal(error)) => return Err(error),
+            outcome => outcome?,
         };
         rows.insert(row.name(), outcome);
     }
-    let data = question.fingerprint().map_err(|error| unsuitable(error.to_string()))?;
-    Ok(Line { id: question.id.clone(), data, rows })
+    Ok(rows)
 }
 
 /// The methods that ask one of these models beside the generator, and get an answer: a file may be of no use, and its library missing.
@@ -111,11 +97,7 @@ pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<
 /// Has one of the methods that a scorer would score rank two lists like these without a budget, and one of the others that ask the
 /// generator: a budget bounds nothing before the models, two where there is a scorer, have shown their speed, and a first turn does not
 /// show it. The passages are not those of the lists, so that nothing is kept of them.
-pub(super) async fn warm_up(
-    settings: &Settings,
-    backend: &Backend,
-    questions: &[Question],
-) -> Result<(), BackendError> {
+pub(super) async fn warm_up(settings: &Settings, backend: &Backend, questions: &[Question]) -> Result<(), Refusal> {
     for by_scorer in [true, false] {
         let of = |row: &MethodRow| row.is_scored_by_scorer() == by_scorer && row.method.asks_generator();
         let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget() && of(row));
@@ -132,7 +114,7 @@ async fn warm_up_with(
     backend: &Backend,
     questions: &[Question],
     row: MethodRow,
-) -> Result<(), BackendError> {
+) -> Result<(), Refusal> {
     let unbounded = Settings { latency_budget_ms: None, ..settings.clone() };
     let mut ranked = 0;
     for question in questions.iter().cycle().take(questions.len().max(2)) {
@@ -141,9 +123,8 @@ async fn warm_up_with(
             passage.text.insert_str(0, &format!("{ranked}. "));
         }
         match ask(&unbounded, backend, &other, row).await {
-            Ok(_) => ranked += 1,
             Err(Refusal::Question(_)) => {}
-            Err(Refusal::Fatal(error)) => return Err(error),
+            outcome => _ = outcome.map(|_| ranked += 1)?,
         }
         if ranked == 2 {
             break;

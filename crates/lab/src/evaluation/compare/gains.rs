@@ -1,43 +1,14 @@
 //! Differences of two rows in a measure of rankings, on the same questions.
 
 use rayon::prelude::*;
-use serde::Serialize;
 
 use super::summary::Row;
+use crate::study::mean::Gain;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::{Compared, Statistics};
 
-/// A row's measure less that of another row, on the questions that both ranked.
-#[derive(Debug, Clone, Serialize)]
-pub struct Gain {
-    pub difference: f64,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
-    pub p_value: Option<f64>,
-    /// The p-value after Holm's adjustment over the rows.
-    pub adjusted: Option<f64>,
-    pub wins: usize,
-    pub ties: usize,
-    pub losses: usize,
-}
-
-impl Gain {
-    pub(super) fn new(compared: &Compared, adjusted: Option<f64>) -> Self {
-        Self {
-            difference: compared.difference,
-            low: compared.interval.map(|interval| interval.low),
-            high: compared.interval.map(|interval| interval.high),
-            p_value: compared.p_value,
-            adjusted,
-            wins: compared.wins,
-            ties: compared.ties,
-            losses: compared.losses,
-        }
-    }
-}
-
 /// A measure of rankings beside the one that the verdict rests on, against the two rows that need no model.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct OtherGains {
     /// Its position in [`super::summary::MEASURES`].
     pub measure: usize,

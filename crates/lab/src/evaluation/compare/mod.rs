@@ -1,47 +1,40 @@
 //! Comparison of ranking methods on labelled lists, behind `rerankd compare`: which method is worth its milliseconds?
 //!
-//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. One line a
-//! question is appended to the results file of `evaluation::journal`, so that an interrupted comparison continues. The measures
-//! come from the rankings and the labels at the end ([`summary`]), and become a verdict ([`verdict`]), tables ([`tables`]), a
-//! page, Markdown and JSON lines.
+//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. The driver of `study`
+//! keeps the rankings. The measures come from them and the labels at the end ([`summary`]), and become a verdict ([`verdict`]) and a
+//! report ([`present`]).
 
 mod ask;
-pub mod data;
-pub mod figures;
 mod gains;
-mod markdown;
 mod notes;
-mod page;
+mod present;
 mod prompts;
 mod quality;
 mod rows;
 mod scorer;
-pub mod summary;
-pub mod tables;
+mod summary;
 mod verdict;
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::Path;
 
-use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
+use tokio::sync::OnceCell;
 
-use self::ask::Line;
-use self::data::{Data, Question};
 use self::summary::Summary;
-use super::journal::{BOUNDS, Journal};
-use super::{EvaluationError, Event, distinct, models, unchanged, write};
+use crate::study::data::{Data, Question};
+use crate::study::manifest::{self, Uses};
+use crate::study::{Event, Finished, Study, StudyError, distinct};
 use engine::methods::{self, MethodRef};
 use engine::opening::Opening;
 use engine::prompt::Frame;
-use protocol::backend::{Backend, BackendError, ModelIdentity};
+use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
 /// The row of the retriever's order.
-pub(crate) use super::methods::GIVEN;
+pub use super::methods::GIVEN;
 
 /// The row of BM25 inside the list.
-pub(crate) const BM25: &str = "bm25";
+pub const BM25: &str = "bm25";
 
 /// Every method of the registry but the one whose order is the row `given`, and those whose model a server need not have:
 /// [`Settings::beside`] adds what is served of these.
@@ -49,9 +42,6 @@ pub const ALL: &str = "all";
 
 /// The method whose order is the row `given`.
 const RETRIEVER: &str = "retriever";
-
-/// Format of the results.
-const FORMAT: u32 = 3;
 
 /// How lists are ranked and measured.
 #[derive(Debug, Clone)]
@@ -83,19 +73,11 @@ pub struct Settings {
     pub statistics: Statistics,
 }
 
-/// A finished comparison.
-pub struct Finished {
-    pub summary: Summary,
-    pub models: ModelIdentity,
-    /// Where compare.html is; `None` without a folder.
-    pub page: Option<PathBuf>,
-}
-
 /// The methods of these names, each once.
 ///
 /// # Errors
-/// [`EvaluationError::Input`], which lists the names that there are.
-pub fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> {
+/// [`StudyError::Input`], which lists the names that there are.
+pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
@@ -105,7 +87,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
                 let problem = format!("{name:?} is no ranking method; methods are {}, {ALL}", known.join(", "));
-                EvaluationError::Input(format!("--methods: {problem}"))
+                StudyError::Input(format!("--methods: {problem}"))
             })?);
         }
     }
@@ -113,176 +95,62 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> {
 }
 
 impl Settings {
-    /// Everything that the lines depend on. Lines of another manifest are not continued.
+    /// Everything that the results depend on.
     fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
         let names: Vec<&str> = self.methods.iter().map(|method| method.name()).collect();
-        let entries = [
-            ("comparison_format", json!(FORMAT)),
-            ("generator_sha256", json!(models.generator)),
-            ("generator_encoding", json!(models.encoding)),
-            ("prompts", json!(models.prompts)),
-            ("ranking", json!(models.ranking)),
-            ("methods", json!(names)),
-            ("passage_tokens", json!(self.passage_tokens)),
-            ("seed", json!(self.seed)),
-        ];
-        let judged = self.methods.iter().any(|method| method.asks_judge());
-        let judge = judged.then(|| ("entailment_sha256", json!(models.entailment)));
-        let calibrated = models.calibrated(Some(&names)).map(|calibrations| ("calibrations", json!(calibrations)));
+        let frames: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
         let examples = self.opening.examples.iter().map(|one| json!([one.title, one.passage, one.query]));
-        let opening = || ("opening", json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]));
-        let opening = (!self.opening.is_built_in()).then(opening);
-        let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
-        let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
-        let beside = models.asked(self.methods.iter().copied()).map(|models| ("beside_the_generator", json!(models)));
-        let frames = models.frames().map(|(key, value)| (key, json!(value)));
-        let names: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
-        let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
-        let scored = self.by_generator.then_some(("by_generator", json!(true)));
-        let budget = self.latency_budget_ms.map(|budget| ("latency_budget_ms", json!(budget)));
-        let at_once = (self.concurrency > 1).then_some(("concurrency", json!(self.concurrency)));
-        entries
-            .into_iter()
-            .chain(judge)
-            .chain(calibrated)
-            .chain(adapter)
-            .chain(scorer)
-            .chain(beside)
-            .chain(opening)
-            .chain(frames)
-            .chain(compared)
-            .chain(scored)
-            .chain(budget)
-            .chain(at_once)
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect()
-    }
-}
-
-/// Where lines are kept: in a folder, or in memory where there is none.
-enum Kept {
-    Folder(Box<Journal<Line>>),
-    Memory(Vec<Line>),
-}
-
-impl Kept {
-    fn done(&self) -> usize {
-        match self {
-            Self::Folder(journal) => journal.done,
-            Self::Memory(lines) => lines.len(),
-        }
-    }
-
-    fn append(&mut self, line: Line, seconds: f64) -> Result<(), EvaluationError> {
-        match self {
-            Self::Folder(journal) => journal.append(&line, seconds),
-            Self::Memory(lines) => {
-                lines.push(line);
-                Ok(())
-            }
-        }
-    }
-
-    fn lines(self) -> Result<Vec<Line>, EvaluationError> {
-        match self {
-            Self::Folder(mut journal) => journal.lines(),
-            Self::Memory(lines) => Ok(lines),
-        }
+        let opening = || json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]);
+        let own = json!({
+            "methods": names,
+            "opening": (!self.opening.is_built_in()).then(opening),
+            "frames": frames,
+            "by_generator": self.by_generator,
+            "latency_budget_ms": self.latency_budget_ms,
+            "passage_tokens": self.passage_tokens,
+            "concurrency": self.concurrency,
+            "seed": self.seed,
+        });
+        let entailment = self.methods.iter().any(|method| method.asks_judge());
+        manifest::of("compare", models, Uses { methods: Some(self.methods.clone()), entailment }, own)
     }
 }
 
 /// Ranks the lists that `folder` does not hold yet, then measures all of them. With `restart` the results in the folder are
-/// thrown away.
+/// deleted.
 pub async fn run(
     settings: &Settings,
     data: &Data,
     backend: &Backend,
-    (folder, restart): (Option<&Path>, bool),
+    folder: Option<&Path>,
+    restart: bool,
     mut notify: impl FnMut(Event<'_>),
-) -> Result<Finished, EvaluationError> {
+) -> Result<Finished, StudyError> {
     if !settings.frames.is_empty() {
         // Frames are compared alone: a calibration belongs to one, and its fusion weight would change the rows of that one.
         backend.without_calibrations()?;
     }
     let judged = settings.methods.iter().find(|method| method.asks_judge());
-    let models = models(backend, judged.map(|method| method.name())).await?;
+    let models = manifest::models(backend, judged.map(|method| method.name())).await?;
     settings.check_frames(&models, backend)?;
     settings.check_scorer(&models)?;
     let settings = settings.of_models(&models)?;
     let beside = if settings.beside { ask::answering(backend, &models).await } else { Vec::new() };
     let methods = distinct(settings.methods.iter().copied().chain(beside));
     let settings = &Settings { methods, ..settings };
-    let mut kept = match folder {
-        Some(folder) => {
-            let mut manifest = settings.manifest(&models);
-            manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
-            Kept::Folder(Box::new(Journal::open(folder, &manifest, &data.fingerprints()?, restart)?))
+    let questions = data.named(Question::fingerprint);
+    let study = Study { questions, concurrency: settings.concurrency, backend, models: &models, folder, restart };
+    let warm = OnceCell::new();
+    let ask = async |question: &Question| {
+        if settings.latency_budget_ms.is_some() {
+            warm.get_or_try_init(|| ask::warm_up(settings, backend, &data.questions)).await?;
         }
-        None => Kept::Memory(Vec::new()),
+        Ok(ask::rank(settings, backend, question).await?.into())
     };
-    notify(Event::Done(kept.done()));
-    if settings.latency_budget_ms.is_some()
-        && let Err(error) = ask::warm_up(settings, backend, &data.questions[kept.done()..]).await
-    {
-        let id = data.questions.get(kept.done()).map_or("", |question| question.id.as_str());
-        notify(Event::Stopped { id, done: kept.done() });
-        return Err(error.into());
-    }
-    rank_all(settings, &data.questions[kept.done()..], (backend, &models), &mut kept, &mut notify).await?;
-    notify(Event::Summarising);
-    let summary = Summary::new(settings, data, &kept.lines()?);
-    let page = match folder {
-        Some(folder) => {
-            write(&folder.join("figures.jsonl"), &figures::text(&summary, &models))?;
-            write(&folder.join("compare.md"), &markdown::text(settings, &summary, &models))?;
-            let page = folder.join("compare.html");
-            write(&page, &page::html(settings, &summary, &models)?)?;
-            Some(page)
-        }
-        None => None,
-    };
-    Ok(Finished { summary, models, page })
-}
-
-/// Ranks the lists of these questions, and keeps a line of each in their order.
-async fn rank_all(
-    settings: &Settings,
-    questions: &[Question],
-    (backend, models): (&Backend, &ModelIdentity),
-    kept: &mut Kept,
-    notify: &mut impl FnMut(Event<'_>),
-) -> Result<(), EvaluationError> {
-    let answers = stream::iter(questions).map(async |question| {
-        let asked = async {
-            let line = ask::rank(settings, backend, question).await?;
-            unchanged::check(backend, models, |models| settings.manifest(models)).await.map(|()| line)
-        };
-        (question, asked.await)
-    });
-    let mut answers = std::pin::pin!(answers.buffered(settings.concurrency));
-    let mut begun = Instant::now();
-    while let Some((question, line)) = answers.next().await {
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => {
-                notify(Event::Stopped { id: &question.id, done: kept.done() });
-                return Err(error.into());
-            }
-        };
-        for (method, outcome) in &line.rows {
-            if let Some(problem) = &outcome.error {
-                notify(Event::Failed { id: &line.id, problem: &format!("{method}: {problem}") });
-            }
-        }
-        // Since the question before, so that they add up to the time of all, however many are asked at once.
-        kept.append(line, std::mem::replace(&mut begun, Instant::now()).elapsed().as_secs_f64())?;
-        notify(Event::Done(kept.done()));
-    }
-    Ok(())
-}
-
-fn unsuitable(problem: impl Into<String>) -> BackendError {
-    BackendError::Unsuitable(problem.into())
+    let results = study.run(|models| settings.manifest(models), ask, &mut notify).await?;
+    let summary = Summary::new(settings, data, &results.entries);
+    let report = present::report(settings, &summary, results.manifest, &models)?;
+    Finished::new(report, summary.failed.len(), folder, "compare")
 }
 
 #[cfg(test)]
@@ -309,27 +177,8 @@ mod tests {
     #[test]
     fn a_method_that_asks_the_entailment_model_binds_the_results_to_it() {
         let entailment = |method: &str| {
-            settings(method).manifest(&ModelIdentity::scripted("the judge")).get("entailment_sha256").cloned()
+            settings(method).manifest(&ModelIdentity::scripted("the judge"))["entailment_sha256"].clone()
         };
-        assert_eq!((entailment("semantic-utility"), entailment("moi")), (Some(json!("the judge")), None));
-    }
-
-    #[test]
-    fn prompts_without_a_chat_template_bind_the_results_to_them() {
-        let frames = |frame, scorer_frame| {
-            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
-            let manifest = settings("moi").manifest(&models);
-            ["chat_template", "jinja", "scorer_chat_template", "scorer_jinja"].map(|key| manifest.get(key).cloned())
-        };
-        let (plain, jinja) = (Some(json!(false)), Some(json!(true)));
-        let all = [None, None, None, None];
-        assert_eq!(
-            frames(Some(Frame::Chat), Some(Frame::Chat)),
-            all,
-            "llama.cpp's template is what an absent entry means"
-        );
-        assert_eq!(frames(Some(Frame::Plain), None), [plain.clone(), None, None, None]);
-        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, None, plain, None]);
-        assert_eq!(frames(Some(Frame::Jinja), Some(Frame::Jinja)), [None, jinja.clone(), None, jinja]);
+        assert_eq!((entailment("semantic-utility"), entailment("moi")), (json!("the judge"), Value::Null));
     }
 }

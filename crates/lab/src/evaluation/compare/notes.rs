@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
-use super::summary::{Group, Summary};
-use super::tables::machine;
+use super::summary::Summary;
 use super::{BM25, GIVEN, Settings};
+use crate::study::report::{generator_note, machine, passages_note};
 use engine::prompt::Frame;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Test;
@@ -18,15 +18,15 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         Test::Randomisation => "paired permutation tests, which flip the signs of the differences",
         Test::Bootstrap => "paired bootstrap tests",
     };
-    // The context bounds passages in any case, and what it cut of each is not kept.
-    let held = "passages as the context holds them".to_owned();
-    let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
+    let cut = passages_note(settings.passage_tokens);
     let budget = settings.latency_budget_ms.map_or_else(String::new, |budget| format!(", latency budget {budget} ms"));
-    let at_once = (settings.concurrency > 1).then(|| format!("{} questions were asked at once", settings.concurrency));
-    let waiting =
-        if at_once.is_some() { ", and include waiting for other requests: they are no speed of a method" } else { "" };
-    let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
-    let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
+    let (at_once, waiting) = match settings.concurrency {
+        1 => ("Requests were sent one after the other".to_owned(), ""),
+        many => (
+            format!("{many} questions were asked at once"),
+            ", and include waiting for other requests: they are no speed of a method",
+        ),
+    };
     let named =
         |frame: Option<Frame>, of: &str| frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()));
     // Of a scorer's prompts where there is one: they rank.
@@ -37,13 +37,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         }
         (None, _) => named(models.frame, "frame"),
     };
-    let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
-    notes.extend([
-        format!(
-            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}{budget}; seed {}.",
-            models.name, models.encoding, models.generator, models.prompts, settings.seed
-        ),
-        format!("Machine: {}. {}; seconds are from the request to its answer{waiting}.", machine(), at_once.as_deref().unwrap_or("Requests were sent one after the other")),
+    let mut notes = vec![
+        generator_note(models, &format!("{frame}; {cut}{budget}; seed {}", settings.seed)),
+        format!("Machine: {}. {at_once}; seconds are from the request to its answer{waiting}.", machine()),
         format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
         "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
         "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \
@@ -65,7 +61,7 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
          of any two questions, that `score` orders rightly."
             .into(),
-    ]);
+    ];
     // No calibration is applied to a request with an opening, and none in this process where frames are compared.
     let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
     // One that was learnt beside other models is stored, and not applied.
@@ -114,13 +110,4 @@ fn opening(settings: &Settings) -> Option<String> {
         "Rows named `{OPENING}` have {instruction}{examples} before the passages, the others the built-in prompt."
     );
     (!own.is_built_in()).then_some(text)
-}
-
-fn counts(group: &Group) -> String {
-    let without = group.questions - group.ranked;
-    format!(
-        "{}: {} questions with {} passages. {without} of them have no relevant passage in their list and are left out of the \
-         measures of rankings.",
-        group.name, group.questions, group.passages
-    )
 }

@@ -1,7 +1,7 @@
 //! What the frame of its prompts changes in each method, and which frame to configure.
 
-use super::gains::Gain;
 use super::summary::Row;
+use crate::study::mean::Gain;
 use engine::prompt::Frame;
 use rag_metrics::resample::format_p_value;
 
@@ -33,17 +33,13 @@ impl<'a> Changes<'a> {
 
     /// The method that gains most by the frame, of those whose gain is significant at a level.
     fn gains(&self, level: f64) -> Option<(&'a str, &'a Gain)> {
-        let gains = self.significant(level).filter(|(_, gain)| gain.difference > 0.0);
+        let gains = self.gains.iter().copied().filter(|(_, gain)| gain.is_significant(level, 1.0));
         gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
     }
 
     /// A method that loses by it, significantly.
     fn loses(&self, level: f64) -> Option<&'a str> {
-        self.significant(level).find(|(_, gain)| gain.difference < 0.0).map(|(method, _)| method)
-    }
-
-    fn significant(&self, level: f64) -> impl Iterator<Item = (&'a str, &'a Gain)> + '_ {
-        self.gains.iter().copied().filter(move |(_, gain)| gain.adjusted.is_some_and(|p| p <= level + 1e-12))
+        self.gains.iter().find(|(_, gain)| gain.is_significant(level, -1.0)).map(|(method, _)| *method)
     }
 }
 

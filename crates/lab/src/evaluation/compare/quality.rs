@@ -1,12 +1,9 @@
 //! How good the numbers of an answer are as probabilities: `score` of a passage, and `outranks_next` of two neighbours.
 
-use serde::Serialize;
-
 use super::Settings;
 use super::ask::Outcome;
-use super::data::Question;
-use super::summary::bounded;
-use crate::evaluation::summary::Mean;
+use crate::study::data::Question;
+use crate::study::mean::Mean;
 use numeric::{mean, real};
 use rag_metrics::agreement::Correlation;
 use rag_metrics::never;
@@ -14,7 +11,7 @@ use rag_metrics::probability::{auc, calibration_error};
 use rag_metrics::resample::{Statistics, interval};
 
 /// How good `score` is as a probability of being relevant, over all passages of all questions.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Quality {
     pub calibration_error: Mean,
     pub auc: Mean,
@@ -27,7 +24,7 @@ pub struct Quality {
 
 /// How good `expected_tau` is, beside Kendall's tau of the ranking with the labels: over pairs of a relevant and another passage,
 /// the share that stands right less the share that does not. The labels say nothing of other pairs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Tau {
     /// Mean of `expected_tau`.
     pub expected: Mean,
@@ -39,7 +36,7 @@ pub struct Tau {
 
 /// How good `outranks_next` is as the probability that two neighbours stand in the right order, over those of which one is
 /// relevant and the other is not.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Order {
     /// Mean of `outranks_next`.
     pub predicted: Mean,
@@ -105,7 +102,7 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
     let over = |of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
         let all: Vec<usize> = (0..taus.len()).collect();
         let how = statistics.correlation_intervals();
-        bounded(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
+        Mean::new(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
     };
     let drawn = |values: &[f64], indices: &[usize]| indices.iter().map(|&index| values[index]).collect::<Vec<f64>>();
     Tau {
@@ -146,7 +143,7 @@ fn estimate(judged: &[Judged], statistics: &Statistics, statistic: impl Fn(&Judg
     };
     let how = statistics.correlation_intervals();
     let interval = how.and_then(|how| interval(all.len(), how, &never, |indices| statistic(&pooled(indices))));
-    bounded(statistic(&pooled(&all)), interval, all.len())
+    Mean::new(statistic(&pooled(&all)), interval, all.len())
 }
 
 #[cfg(test)]

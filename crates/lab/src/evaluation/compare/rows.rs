@@ -1,7 +1,7 @@
 //! Which rows a comparison has beside `given` and `bm25`: each method as configured, and the same asked in another way.
 
 use super::Settings;
-use crate::evaluation::EvaluationError;
+use crate::study::StudyError;
 use engine::methods::MethodRef;
 use engine::prompt::Frame;
 use protocol::backend::{Backend, ModelIdentity};
@@ -78,8 +78,8 @@ fn scores(method: MethodRef) -> bool {
 
 impl Settings {
     /// Refuses an opening, frames or a budget that no method takes.
-    pub fn check(&self) -> Result<(), EvaluationError> {
-        let refused = |problem: &str| Err(EvaluationError::Input(problem.to_owned()));
+    pub fn check(&self) -> Result<(), StudyError> {
+        let refused = |problem: &str| Err(StudyError::Input(problem.to_owned()));
         if !self.opening.is_built_in() && !self.rows().any(|row| row.variant == Variant::Opening) {
             return refused("--instruction, --examples: none of the methods takes them");
         }
@@ -96,18 +96,18 @@ impl Settings {
     }
 
     /// Refuses rows of the generator where it scores in any case.
-    pub(super) fn check_scorer(&self, models: &ModelIdentity) -> Result<(), EvaluationError> {
+    pub(super) fn check_scorer(&self, models: &ModelIdentity) -> Result<(), StudyError> {
         if self.by_generator && models.scorer.is_none() {
             let problem = "--by-generator: no scorer is configured (scorer.model): the generator scores every row";
-            return Err(EvaluationError::Input(problem.to_owned()));
+            return Err(StudyError::Input(problem.to_owned()));
         }
         Ok(())
     }
 
     /// Refuses frames that cannot be compared, before any question: where two models have prompts, where the model has no such
     /// frame, and where the configured one is the only one, because nothing is left to compare with it.
-    pub(super) fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), EvaluationError> {
-        let refused = |problem: &str| Err(EvaluationError::Input(format!("--frames: {problem}")));
+    pub(super) fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), StudyError> {
+        let refused = |problem: &str| Err(StudyError::Input(format!("--frames: {problem}")));
         if self.frames.is_empty() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl Settings {
     ///
     /// # Errors
     /// As [`Settings::check`].
-    pub(super) fn of_models(&self, models: &ModelIdentity) -> Result<Self, EvaluationError> {
+    pub(super) fn of_models(&self, models: &ModelIdentity) -> Result<Self, StudyError> {
         let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != models.frame).collect();
         let settings = Self { frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
         settings.check().map(|()| settings)
@@ -225,7 +225,7 @@ mod tests {
             |scorer: Option<&str>| ModelIdentity { scorer: scorer.map(str::to_owned), ..ModelIdentity::scripted("") };
         assert!(asked("moi").check_scorer(&models(None)).unwrap_err().to_string().contains("no scorer is configured"));
         assert!(asked("moi").check_scorer(&models(Some("a scorer"))).is_ok());
-        let manifest = |settings: Settings| settings.manifest(&models(Some("a scorer"))).get("by_generator").cloned();
-        assert_eq!((manifest(asked("moi")), manifest(settings("moi"))), (Some(json!(true)), None));
+        let manifest = |settings: Settings| settings.manifest(&models(Some("a scorer")))["by_generator"].clone();
+        assert_eq!((manifest(asked("moi")), manifest(settings("moi"))), (json!(true), json!(false)));
     }
 }

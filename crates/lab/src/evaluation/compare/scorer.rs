@@ -4,7 +4,7 @@ use super::gains::compare;
 use super::rows::{MethodRow, Variant};
 use super::summary::{NDCG, Row};
 use super::verdict::ndcg;
-use crate::evaluation::verdict::plain_p;
+use crate::study::mean::plain_p;
 use rag_metrics::resample::Statistics;
 
 /// One sentence: the best row of the scorer against the best one of the generator. `None` where no row is scored by the generator in
@@ -53,7 +53,7 @@ fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
 mod tests {
     use super::super::summary::MEASURES;
     use super::*;
-    use crate::evaluation::summary::Mean;
+    use crate::study::mean::Mean;
     use engine::methods::find;
     use numeric::mean;
 

@@ -4,27 +4,28 @@
 //! than another. Tokens, seconds and scores count on every question that the method answered.
 
 use rayon::prelude::*;
-use serde::Serialize;
 
-use super::ask::{Line, Outcome};
-use super::data::{Data, Question};
-use super::gains::{self, Gain, OtherGains};
+use super::ask::{Outcome, Rows};
+use super::gains::{self, OtherGains};
 use super::quality::{self, Quality};
 use super::rows::MethodRow;
 use super::verdict::{self, Verdict};
 use super::{BM25, GIVEN, Settings, prompts, scorer};
-use crate::evaluation::summary::{Failed, Mean, mean_of};
-use crate::evaluation::warned::{self, Warned};
+use crate::study::data::{Data, Question};
+use crate::study::journal::Entry;
+use crate::study::mean::{Gain, Mean, mean_of};
+use crate::study::warned::{self, Warned};
+use crate::study::{Record, Refused};
 use engine::prompt::Frame;
 use numeric::real;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::never;
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
-use rag_metrics::resample::{Compared, Interval, Statistics, interval};
+use rag_metrics::resample::{Compared, Statistics, interval};
 
 /// A number that every row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Measure {
+pub struct Measure {
     pub name: &'static str,
     pub unit: &'static str,
     /// Digits behind the point.
@@ -32,7 +33,7 @@ pub(crate) struct Measure {
 }
 
 /// The measures, in the order of [`Row::measures`].
-pub(crate) const MEASURES: [Measure; 10] = [
+pub const MEASURES: [Measure; 10] = [
     Measure { name: "nDCG@10 in the list", unit: "nDCG", digits: 3 },
     Measure { name: "nDCG@10 of all judged", unit: "nDCG", digits: 3 },
     Measure { name: "MRR", unit: "reciprocal rank", digits: 3 },
@@ -61,7 +62,7 @@ pub(super) const OTHER_TOKENS: usize = 8;
 pub(super) const SECONDS: usize = 9;
 
 /// A ranking method, BM25, or the given order.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Row {
     pub name: String,
     /// As [`MEASURES`].
@@ -75,36 +76,21 @@ pub struct Row {
     /// MRR and recall; empty for the row `given`.
     pub others: Vec<OtherGains>,
     /// What was asked; `None` for the rows `given` and `bm25`.
-    #[serde(skip)]
     pub(super) asked: Option<MethodRow>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
     /// Whether a calibration was applied to scores of it.
-    #[serde(skip)]
     pub(super) calibrated: bool,
     /// Questions that the method refused.
     pub refused: usize,
     /// The measures of rankings, and the value of each question; `None` where the question does not count or was refused.
-    #[serde(skip)]
     pub by_question: Vec<Vec<Option<f64>>>,
 }
 
 impl Row {
     /// A row without anything measured.
     pub(super) fn named(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            measures: Vec::new(),
-            over_given: None,
-            over_bm25: None,
-            over_base: None,
-            others: Vec::new(),
-            asked: None,
-            quality: None,
-            calibrated: false,
-            refused: 0,
-            by_question: Vec::new(),
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// A measure of rankings by question; empty where nothing was measured.
@@ -119,7 +105,7 @@ impl Row {
 }
 
 /// The rows over the questions of one file, or of all.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Group {
     pub name: String,
     pub questions: usize,
@@ -147,32 +133,32 @@ impl Group {
 }
 
 /// A whole comparison.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Summary {
     /// All files together where there are several, then one a file.
     pub groups: Vec<Group>,
     /// Questions that a method refused.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<Refused>,
 }
 
-/// A question with its line.
-type Asked<'a> = (&'a Question, &'a Line);
+/// A question with its rankings.
+type Asked<'a> = (&'a Question, &'a Rows);
 
 impl Summary {
-    /// Lines are those of the first questions, in their order.
-    pub(super) fn new(settings: &Settings, data: &Data, lines: &[Line]) -> Self {
-        let asked: Vec<Asked<'_>> = data.questions.iter().zip(lines).collect();
+    pub(super) fn new(settings: &Settings, data: &Data, entries: &[Entry<Rows>]) -> Self {
+        let rows = entries.iter().filter_map(|entry| entry.value.as_ref());
+        let asked: Vec<Asked<'_>> = data.questions.iter().zip(rows).collect();
         let of_file = |file: usize| asked.iter().filter(|one| one.0.file == file).copied().collect::<Vec<_>>();
         let mut groups = Vec::new();
         if data.files.len() > 1 {
             groups.push(group(settings, format!("all {} files", data.files.len()), &asked));
         }
         groups.extend(data.files.iter().enumerate().map(|(at, name)| group(settings, name.clone(), &of_file(at))));
-        let failure = |line: &Line| {
-            let refused = line.rows.iter().filter_map(|(row, outcome)| Some((row, outcome.error.as_ref()?)));
-            refused.map(|(row, problem)| Failed { id: line.id.clone(), error: format!("{row}: {problem}") }).collect()
+        let refused = |(question, rows): &Asked<'_>| {
+            let of = |error| Refused { id: question.id.clone(), error };
+            rows.problems().into_iter().map(of).collect::<Vec<_>>()
         };
-        Self { groups, failed: lines.iter().flat_map(|line: &Line| -> Vec<Failed> { failure(line) }).collect() }
+        Self { groups, failed: asked.iter().flat_map(refused).collect() }
     }
 }
 
@@ -212,7 +198,7 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
         (prompts::verdict(&rows, &settings.frames, level), scorer::verdict(&rows, &settings.statistics));
     let names = rows.iter().map(|row| row.name.as_str());
     let warnings = |row| {
-        let outcomes = asked.iter().filter_map(|(_, line)| line.rows.get(row));
+        let outcomes = asked.iter().filter_map(|(_, rows)| rows.get(row));
         warned::of(row, outcomes.map(|outcome| outcome.warnings.as_slice()))
     };
     let warned = names.flat_map(warnings).collect();
@@ -264,7 +250,7 @@ fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Op
 
 fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
     let statistics = &settings.statistics;
-    let outcome = |asked: &Asked<'_>| asked.1.rows.get(name).cloned();
+    let outcome = |asked: &Asked<'_>| asked.1.get(name).cloned();
     let outcomes: Vec<Option<Outcome>> = if name == GIVEN {
         let given = |asked: &Asked<'_>| (0..asked.0.list.passages.len()).collect();
         asked.iter().map(|one| Some(Outcome { ranking: given(one), ..Outcome::default() })).collect()
@@ -302,10 +288,6 @@ fn number(tokens: u64) -> f64 {
     real(usize::try_from(tokens).unwrap_or(usize::MAX))
 }
 
-pub(super) fn bounded(value: Option<f64>, interval: Option<Interval>, questions: usize) -> Mean {
-    Mean { value, low: interval.map(|one| one.low), high: interval.map(|one| one.high), questions }
-}
-
 fn median_of(values: &[f64], statistics: &Statistics) -> Mean {
     let median = |mut drawn: Vec<f64>| {
         drawn.sort_by(f64::total_cmp);
@@ -314,7 +296,7 @@ fn median_of(values: &[f64], statistics: &Statistics) -> Mean {
     };
     let resampled = |indices: &[usize]| median(indices.iter().map(|&index| values[index]).collect());
     let interval = statistics.intervals().and_then(|how| interval(values.len(), how, &never, resampled));
-    bounded(median(values.to_vec()), interval, values.len())
+    Mean::new(median(values.to_vec()), interval, values.len())
 }
 
 #[cfg(test)]

@@ -6,18 +6,16 @@
 //! recommended, and where these are equal, with the fewest of other models. Where rows are scored by two models, whose tokens are not
 //! alike, that is so within each model, and of the two that are left the faster one is taken.
 
-use serde::Serialize;
-
 use super::GIVEN;
-use super::gains::{Gain, compare};
+use super::gains::compare;
 use super::rows::{MethodRow, Variant};
 use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
-use crate::evaluation::verdict::plain_p;
+use crate::study::mean::{Gain, plain_p};
 use numeric::real;
 use rag_metrics::resample::Statistics;
 
 /// What to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// One sentence.
     pub sentence: String,
@@ -101,15 +99,14 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
 }
 
 fn is_better(row: &Row, level: f64) -> bool {
-    let significant = |gain: &Gain| gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= level + 1e-12);
-    row.refused == 0 && row.over_given.as_ref().is_some_and(significant)
+    row.refused == 0 && row.over_given.as_ref().is_some_and(|gain| gain.is_significant(level, 1.0))
 }
 
 /// "0.081 above the retriever's order [0.05, 0.11], p = 0.002 after Holm".
 fn ground(row: &Row) -> String {
     let Some(gain) = &row.over_given else { return String::new() };
     let p = plain_p(gain.adjusted);
-    format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, interval(gain))
+    format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, gain.interval())
 }
 
 /// The row that comes nearest to beating the given order, of those that answered every question where there are any.
@@ -123,12 +120,7 @@ fn nearest(rows: &[Row]) -> String {
     let Some((row, gain)) = gains.max_by(nearer) else { return String::new() };
     let refused = if row.refused > 0 { format!(", {} questions refused", row.refused) } else { String::new() };
     let p = plain_p(gain.adjusted);
-    format!(" (best: {}, {:+.3}{}, {p} after Holm{refused})", row.name, gain.difference, interval(gain))
-}
-
-/// " [0.05, 0.11]", where there is one.
-fn interval(gain: &Gain) -> String {
-    gain.low.zip(gain.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default()
+    format!(" (best: {}, {}, {p} after Holm{refused})", row.name, gain.cell())
 }
 
 fn measure(row: &Row, at: usize) -> f64 {
@@ -160,7 +152,7 @@ fn seconds(row: &Row) -> f64 {
 mod tests {
     use super::super::summary::MEASURES;
     use super::*;
-    use crate::evaluation::summary::Mean;
+    use crate::study::mean::Mean;
     use numeric::mean;
 
     fn row(name: &str, ndcg: &[f64], tokens: f64) -> Row {

@@ -12,8 +12,10 @@ use observed::{Cosines, Observed};
 pub use shares::TriedMix;
 use shares::{best, built_in, tried};
 
-use super::EvaluationError;
-use crate::evaluation::compare::data::Question;
+use serde::Serialize;
+
+use crate::study::data::Question;
+use crate::study::{Record, StudyError};
 use engine::fusing::Shares;
 use engine::fusion::calibration::{Calibration, Mix};
 use engine::fusion::platt::Platt;
@@ -79,7 +81,7 @@ pub struct Order {
 }
 
 /// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NoneRelevant {
     /// Share of pairs of a list without and a list with them, of any two questions, of which the former has the larger
     /// probability.
@@ -91,7 +93,7 @@ pub struct NoneRelevant {
 }
 
 /// Lists cut where `auto_k` cuts them, and after one number of results for all.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AutoK {
     /// Mean F1 of what `auto_k` returns.
     pub f1: f64,
@@ -108,6 +110,64 @@ pub struct Fitted {
     pub worth: Worth,
     /// What every mix that was tried is worth on all lists, the built-in one first; none of a method that does not fuse.
     pub tried: Vec<TriedMix>,
+}
+
+/// A method's answer on one list.
+pub struct Asked {
+    observed: Observed,
+    /// As in [`Answers`].
+    embedding: Option<String>,
+    model: Option<String>,
+    without: Option<String>,
+}
+
+impl Record for Asked {}
+
+/// Ranks one list with an engine that has no calibration.
+///
+/// # Errors
+/// [`EngineError`]; the list then does not count.
+pub async fn ask(
+    engine: &Engine,
+    method: MethodRef,
+    settings: &Settings,
+    question: &Question,
+) -> Result<Asked, EngineError> {
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: question.list.passages.clone(),
+        method: Some(method),
+        moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
+        passage_tokens: settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    // The server mixes and scores documents of equal text as one.
+    let copies = Copies::of(&request);
+    let (request, labels) = (copies.without(&request), copies.largest(&question.list.labels));
+    if let Some(why) = method.uncalibrated(&request) {
+        return Err(EngineError::invalid("passages", format!("{} {why}", method.name())));
+    }
+    let call = Call::local();
+    let answer = engine.rerank(&call, request.clone(), None).await?;
+    let scored_by = |role| Ok::<_, EngineError>(engine.models().scorer(role)?.scores_sha256());
+    let model = method.beside().map(scored_by).transpose()?;
+    let (mut cosines, mut embedding, mut without) = (None, None, None);
+    if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
+        // The answer has the mixture alone. If the model keeps vectors, the passages are not read again.
+        let method = methods::find("embedding");
+        let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
+        let mut passages = engine.rerank(&call, alone, None).await?.passages;
+        passages.sort_by_key(|passage| passage.index);
+        cosines = Some(Cosines {
+            scores: passages.iter().map(|passage| passage.utility).collect(),
+            unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
+        });
+        embedding = Some(scored_by(Role::Embedding)?);
+    } else {
+        without = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)).cloned();
+    }
+    let observed = Observed::new(&request, &answer, cosines, &labels, settings.threshold);
+    Ok(Asked { observed, embedding, model, without })
 }
 
 /// A method's answers on all lists.
@@ -129,53 +189,12 @@ impl Answers {
         Self { method, observed: Vec::new(), embedding: None, model: None, without: None }
     }
 
-    /// Ranks one list with an engine that has no calibration.
-    ///
-    /// # Errors
-    /// [`EngineError`]; the list then does not count.
-    pub async fn ask(
-        &mut self,
-        engine: &Engine,
-        settings: &Settings,
-        question: &Question,
-        call: &Call,
-    ) -> Result<(), EngineError> {
-        let request = RerankRequest {
-            query: question.list.question.clone(),
-            passages: question.list.passages.clone(),
-            method: Some(self.method),
-            moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
-            passage_tokens: settings.passage_tokens,
-            ..RerankRequest::default()
-        };
-        // The server mixes and scores documents of equal text as one.
-        let copies = Copies::of(&request);
-        let (request, labels) = (copies.without(&request), copies.largest(&question.list.labels));
-        if let Some(why) = self.method.uncalibrated(&request) {
-            return Err(EngineError::invalid("passages", format!("{} {why}", self.method.name())));
-        }
-        let answer = engine.rerank(call, request.clone(), None).await?;
-        if let Some(role) = self.method.beside() {
-            self.model = Some(engine.models().scorer(role)?.scores_sha256());
-        }
-        let mut cosines = None;
-        if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
-            // The answer has the mixture alone. Where the model keeps vectors, the passages are not read again.
-            let method = methods::find("embedding");
-            let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
-            let mut passages = engine.rerank(call, alone, None).await?.passages;
-            passages.sort_by_key(|passage| passage.index);
-            cosines = Some(Cosines {
-                scores: passages.iter().map(|passage| passage.utility).collect(),
-                unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
-            });
-            let scorer = engine.models().scorer(Role::Embedding)?;
-            self.embedding = Some(scorer.scores_sha256());
-        } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
-            self.without.get_or_insert_with(|| warning.clone());
-        }
-        self.observed.push(Observed::new(&request, &answer, cosines, &labels, settings.threshold));
-        Ok(())
+    /// Adds a list.
+    pub fn add(&mut self, asked: Asked) {
+        self.observed.push(asked.observed);
+        self.embedding = asked.embedding.or(self.embedding.take());
+        self.model = asked.model.or(self.model.take());
+        self.without = self.without.take().or(asked.without);
     }
 
     /// Why a list was ranked without the model whose scores the method mixes in; `None` where all were ranked with it.
@@ -185,8 +204,8 @@ impl Answers {
 
     /// Fits shares and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
     /// server applies where the embedding model cannot be asked, and to lists of one passage. Also returns why a fit failed:
-    /// [`EvaluationError::Input`] where the lists do not determine it.
-    pub fn fit(&self) -> (Vec<Fitted>, Vec<EvaluationError>) {
+    /// [`StudyError::Input`] where the lists do not determine it.
+    pub fn fit(&self) -> (Vec<Fitted>, Vec<StudyError>) {
         let beside: Vec<&Observed> = self.observed.iter().filter(|one| one.has_cosines()).collect();
         let alone: Vec<Observed> = self.observed.iter().map(Observed::without_cosines).collect();
         let with = (!beside.is_empty()).then(|| self.fit_to(&beside, self.embedding.clone()));
@@ -201,10 +220,10 @@ impl Answers {
         (fitted, problems)
     }
 
-    fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, EvaluationError> {
+    fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, StudyError> {
         let beside = if embedding.is_some() { " beside the embedding model" } else { "" };
         let name = format!("{}{beside}", self.method.name());
-        let refused = |problem: String| Err(EvaluationError::Input(format!("{name}: {problem}")));
+        let refused = |problem: String| Err(StudyError::Input(format!("{name}: {problem}")));
         if lists.len() < LEAST_LISTS {
             return refused(format!("{} lists, at least {LEAST_LISTS} are needed", lists.len()));
         }

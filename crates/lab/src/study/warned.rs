@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::report::{Section, Table};
+
 /// Characters of a warning that are told.
 const LENGTH: usize = 300;
 /// Kinds of warnings of a row that are told; the rarer ones are counted together.
@@ -36,7 +38,7 @@ fn cut(warning: &str) -> String {
 }
 
 /// The warnings of the answers of `row`, one list a question: the most frequent kinds first.
-pub(super) fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<Warned> {
+pub fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<Warned> {
     // Of each kind the first text, and the questions.
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warnings in answers {
@@ -55,6 +57,14 @@ pub(super) fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> 
         told.push(warned((&format!("{} other kinds of warnings, each on at most so many", rarer.len()), most)));
     }
     told
+}
+
+/// The warnings of all rows as a section; `None` without any.
+pub fn section(warned: &[Warned]) -> Option<Section> {
+    let row = |one: &Warned| vec![one.ranking.clone(), one.questions.to_string(), one.warning.clone()];
+    let caption = "The first of each kind; those that differ only in numbers or quoted words are one kind";
+    let table = Table::new(caption, ["of", "questions", "warning"], warned.iter().map(row).collect());
+    (!warned.is_empty()).then(|| Section { title: "Warnings".to_owned(), tables: vec![table], ..Section::default() })
 }
 
 #[cfg(test)]

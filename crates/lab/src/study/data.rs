@@ -2,11 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
-use crate::evaluation::EvaluationError;
+use super::{Named, StudyError, fingerprint};
 use files::{self, Empty, FileError, Warnings, labelled, labelled::LabelledList};
-use models::store::hex;
 
 /// Which lists are read.
 #[derive(Debug, Clone)]
@@ -46,7 +43,7 @@ pub struct Data {
 
 impl Sources {
     /// Reads the files. The bad lines of all of them are in one error.
-    pub fn load(&self) -> Result<Data, EvaluationError> {
+    pub fn load(&self) -> Result<Data, StudyError> {
         self.load_with(|path, warnings| labelled::lists(path, self.threshold, self.empty, warnings))
     }
 
@@ -54,7 +51,7 @@ impl Sources {
     pub fn load_with(
         &self,
         read: impl Fn(&Path, &mut Warnings) -> Result<Vec<LabelledList>, FileError>,
-    ) -> Result<Data, EvaluationError> {
+    ) -> Result<Data, StudyError> {
         let (mut questions, mut faults, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
         let names = self.names();
         for (file, path) in self.files.iter().enumerate() {
@@ -76,7 +73,7 @@ impl Sources {
         if faults.is_empty() {
             return Ok(Data { files: names, questions, warnings });
         }
-        Err(EvaluationError::Input(faults.join("\n")))
+        Err(StudyError::Input(faults.join("\n")))
     }
 
     /// Names of the files without folders and extensions, where these tell them apart.
@@ -93,23 +90,18 @@ impl Sources {
 }
 
 impl Question {
-    /// The first eight bytes of the SHA-256 of what is sent. Labels are not: other labels need no new rankings.
-    pub fn fingerprint(&self) -> Result<String, EvaluationError> {
+    /// Of what is sent. Labels are not: other labels need no new rankings.
+    pub fn fingerprint(&self) -> String {
         let passages: Vec<_> =
             self.list.passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)).collect();
-        let bytes = serde_json::to_vec(&(&self.id, &self.list.question, passages));
-        Ok(digest(&bytes.map_err(|error| EvaluationError::Other(error.into()))?))
+        fingerprint(&(&self.id, &self.list.question, passages))
     }
 }
 
-/// The first eight bytes of the SHA-256, in hexadecimal digits.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes)[..8])
-}
-
 impl Data {
-    /// Id and fingerprint of every question.
-    pub fn fingerprints(&self) -> Result<Vec<(&str, String)>, EvaluationError> {
-        self.questions.iter().map(|question| Ok((question.id.as_str(), question.fingerprint()?))).collect()
+    /// The questions for a study, with these fingerprints.
+    pub fn named(&self, fingerprint: fn(&Question) -> String) -> Vec<Named<'_, Question>> {
+        let questions = self.questions.iter();
+        questions.map(|one| Named { id: &one.id, fingerprint: fingerprint(one), question: one }).collect()
     }
 }
