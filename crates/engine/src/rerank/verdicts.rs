@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use crate::EngineError;
-use crate::belief::report::too_long;
+use crate::belief::{report::too_long, verdict};
 use crate::methods::Scores;
 use prefix_scheduler::model::entailment::TextPair;
 
@@ -16,8 +16,8 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
-        // request still read.
+        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of
+        // the request still read.
         if self.reserved == 0
             && let Some(model) = self.model.as_ref()
             && self.quota.asks_no_more()
@@ -30,6 +30,6 @@ impl Driver<'_> {
         self.usage.pairs += judged.judged;
         self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;
         self.usage.score_ms += judged.running.as_secs_f64() * 1e3;
-        Ok(Scores { verdicts: judged.verdicts, ..Scores::default() })
+        Ok(Scores { verdicts: judged.verdicts.into_iter().map(verdict).collect(), ..Scores::default() })
     }
 }
