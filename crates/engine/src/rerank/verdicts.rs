@@ -16,8 +16,8 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of
-        // the request still read.
+        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
+        // request still read.
         if self.reserved == 0
             && let Some(model) = self.model.as_ref()
             && self.quota.asks_no_more()
