@@ -29,7 +29,7 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Whether every passage of the first ranks outranks the next one with at least the probability.
+    /// True if every passage of the first ranks outranks the next one with at least the probability.
     #[must_use]
     pub fn reached(&self, estimate: &Estimate) -> bool {
         estimate.outranks_next.iter().take(self.top).all(|probability| *probability >= self.probability)

@@ -7,7 +7,7 @@
 //! rank, then whose second has, and so on; of equal mean ranks the lower index.
 //!
 //! Up to [`EXACT`] items the search is exact: `best[S] = min_{i in S} best[S \ i] + cost(i before S)`, over all subsets S of the
-//! items as bit sets, 2^N · N steps and 4 bytes a subset. Above, it starts with Borda and moves single items by up to
+//! items as bit sets, 2^N · N steps and 4 bytes per subset. Above, it starts with Borda and moves single items by up to
 //! [`REACH`] places while that lowers the distance.
 
 use super::{FitError, check};
@@ -102,7 +102,7 @@ impl Votes {
         Ok(ranking)
     }
 
-    /// What it costs to put an item before each set of items: the votes of these items against it.
+    /// The cost of putting an item before each set of items: the votes of these items against it.
     fn row_sums(&self, order: &[usize], item: usize) -> RowSums {
         let half = |from: usize, to: usize| {
             let mut sums = vec![0_u32; 1 << (to - from)];

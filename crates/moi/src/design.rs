@@ -106,7 +106,7 @@ fn latin(
 ) -> Result<Vec<Vec<usize>>, FitError> {
     let wanted = count.min(factorial(n));
     let mut stacked: Vec<Vec<usize>> = Vec::new();
-    // Where nearly all orders are wanted, a square may hold none that is new.
+    // If nearly all orders are wanted, a square may hold no new one.
     let mut fruitless = 0;
     while stacked.len() < wanted && fruitless < 50 {
         let before = stacked.len();

@@ -1,4 +1,4 @@
-//! Which end of the prompt the bias favours, and the fit of that direction.
+//! Decides which end of the prompt the bias favours, and fits that direction.
 //!
 //! - **Whole orders** leave the direction open (`super::prior`). One-passage scores decide it if there are any, else the prior.
 //! - **Prompts of one length L < N** identify it in general, but not if the design is a set of rotations: the weights act on
@@ -7,8 +7,8 @@
 //! - **Prompts of several lengths** identify it. They are fitted from equal weights, which favour neither end.
 //!
 //! On rotations of 10 passages cut to 5, with a bias of 8 to 1 for late positions and equal noise on all prompts (noise over
-//! signal of the cut prompts 1, 200 draws), Kendall's tau with the true utilities is .02 if the primacy prior is kept, .49
-//! if one-passage scores choose between two fits, and .76 if they are fitted as prompts of one passage.
+//! signal of the cut prompts 1, 200 draws), Kendall's tau with the true utilities is 0.02 if the primacy prior is kept, 0.49
+//! if one-passage scores choose between two fits, and 0.76 if they are fitted as prompts of one passage.
 
 use super::prior::{self, Direction};
 use super::problem::{Group, Problem, Row};
@@ -35,7 +35,7 @@ pub(super) struct Evidence<'a> {
     pub prepared: domain::Prepared,
 }
 
-/// A solved problem and what settled its direction.
+/// A solved problem and the evidence that decided its direction.
 pub(super) struct Chosen {
     pub problem: Problem,
     pub state: State,
@@ -90,7 +90,7 @@ impl<'a> Evidence<'a> {
         pearson(&state.unknowns.as_slice()[..self.passages], self.anchor?)
     }
 
-    /// Fits the problem in the direction that the data or the prior settle.
+    /// Fits the problem in the direction that the data or the prior decide.
     pub fn choose(&self, interrupt: Interrupt<'_>) -> Result<Chosen, FitError> {
         let Some(given) = &self.settings.prior else { return self.by_default(interrupt) };
         let fit = self.fit(Prior::Given(given), interrupt)?;
@@ -99,7 +99,7 @@ impl<'a> Evidence<'a> {
         } else if self.whole() {
             Orientation::CallerPrior
         } else {
-            // The data settled the direction if it is the same without the caller's prior.
+            // The data decided the direction if it is the same without the caller's prior.
             match self.by_default(interrupt) {
                 Ok(other) if other.orientation != Orientation::DefaultPrior && same_end(&fit, &other) => {
                     other.orientation
@@ -143,7 +143,7 @@ impl<'a> Evidence<'a> {
         chosen(if late < early { recency } else { primacy }, Orientation::Subsets)
     }
 
-    /// Whether every prompt holds every passage.
+    /// True if every prompt holds every passage.
     fn whole(&self) -> bool {
         self.lengths == [self.passages]
     }
@@ -256,7 +256,7 @@ fn check_settings(settings: &Settings, passages: usize, lengths: &[usize]) -> Re
     Ok(())
 }
 
-/// Whether the weights of the longest prompts favour the same end in both fits.
+/// True if the weights of the longest prompts favour the same end in both fits.
 fn same_end(fit: &(Problem, State), other: &Chosen) -> bool {
     let lean = |problem: &Problem, state: &State| {
         let span = problem.span(problem.groups.len() - 1);

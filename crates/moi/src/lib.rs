@@ -1,12 +1,89 @@
-//! Mixture of Interventions: utilities of passages and position bias from the scores of many orders.
+//! Mixture of Interventions (MOI): utilities of passages and position bias from the scores of many orders.
 //!
-//! Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3. [`estimate`] is the entry.
-//! `design` and `adaptive` choose the orders, `domain` prepares the scores, `problem` states the least squares, `varpro` and
-//! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
-//! diagnostics, `work` estimates the cost.
+//! A generator reads passages `0..N` in an order `π` and scores an outcome, for example the log-probability of the question.
+//! The score depends on the passages and on their positions. MOI separates the two (Lee et al., *Inference Scaling for Bridging
+//! Retrieval and Augmented Generation*, section 3):
 //!
-//! Two files stand apart: `subsets` gives utilities from the scores of subsets of the passages (ContextCite), `aggregate` makes one
-//! ranking of several.
+//! ```text
+//! s(π) ≈ Σ_j a_j · u[π_j]                         a_j >= 0, Σ_j a_j = 1
+//!
+//! minimise  Σ_π (prediction - s(π))²  +  λ Σ_p (u_p - ū)²  +  ρ |a - a0|²
+//! ```
+//!
+//! `u_p` is the utility of passage `p`, `a_j` the weight of position `j`, `a0` a prior profile. `λ = ρ = 0` is the paper's
+//! objective ([`Objective::Paper`]); the default ([`Objective::Regularised`]) takes both strengths from an assumed share of noise
+//! ([`Settings::sigma2`]). Prompts of several lengths have position weights and an intercept for each length.
+//!
+//! **Identifiability.** If every prompt holds every passage, `(a - 1/N, u - ū)` and `(t(a - 1/N), (u - ū)/t)` predict the same for
+//! every `t`, also for negative ones. The prior, or the scores of one-passage prompts, then decide direction and scale
+//! ([`Estimate::orientation`], [`uncertainty::Diagnostics`]). Prompts of several lengths identify both.
+//!
+//! # Utilities and bias from exact scores
+//!
+//! Three passages are scored alone and in all six orders. Several lengths identify everything, so the fit finds the utilities
+//! -4, -2, -3 and the position weights 0.5, 0.2, 0.3 from which the scores were made.
+//!
+//! ```
+//! use moi::{Objective, Observation, Settings, estimate};
+//!
+//! let scores: [(&[usize], f64); 9] = [
+//!     (&[0], -4.0),
+//!     (&[1], -2.0),
+//!     (&[2], -3.0),
+//!     (&[0, 1, 2], -3.3), // 0.5 * -4 + 0.2 * -2 + 0.3 * -3
+//!     (&[0, 2, 1], -3.2),
+//!     (&[1, 0, 2], -2.7),
+//!     (&[1, 2, 0], -2.8),
+//!     (&[2, 0, 1], -2.9),
+//!     (&[2, 1, 0], -3.1),
+//! ];
+//! let observations: Vec<Observation> =
+//!     scores.into_iter().map(|(order, score)| Observation { order: order.to_vec(), score }).collect();
+//! let settings = Settings { objective: Objective::Paper, ..Settings::default() };
+//! let fit = estimate(3, &observations, None, &settings, &|| false)?;
+//!
+//! let near = |found: &[f64], exact: &[f64]| found.iter().zip(exact).all(|(f, e)| (f - e).abs() < 1e-3);
+//! assert!(near(&fit.utilities, &[-4.0, -2.0, -3.0]));
+//! assert!(near(&fit.bias[1], &[0.5, 0.2, 0.3])); // lengths ascend: bias[0] belongs to prompts of one passage
+//! assert_eq!(fit.ranking, [1, 2, 0]);
+//! # Ok::<(), moi::FitError>(())
+//! ```
+//!
+//! # A ranking from random orders
+//!
+//! [`design::orders`] chooses orders to score. Here the score of an order is the sum over positions with weights 0.4, 0.3, 0.2,
+//! 0.1. The default prior says that early positions weigh more, so the direction is right although every prompt holds every
+//! passage.
+//!
+//! ```
+//! use moi::design::{Design, orders};
+//! use moi::{Observation, Orientation, Settings, estimate};
+//!
+//! let score = |order: &[usize]| -> f64 {
+//!     let (weights, utilities) = ([0.4, 0.3, 0.2, 0.1], [-5.0, -3.0, -6.0, -4.0]);
+//!     order.iter().zip(weights).map(|(&passage, weight)| weight * utilities[passage]).sum()
+//! };
+//! assert!((score(&[0, 1, 2, 3]) - -4.5).abs() < 1e-12); // -2 - 0.9 - 1.2 - 0.4
+//!
+//! let drawn = orders(Design::Random, 4, 12, 7, &|| false)?;
+//! let observations: Vec<Observation> =
+//!     drawn.into_iter().map(|order| Observation { score: score(&order), order }).collect();
+//! let fit = estimate(4, &observations, None, &Settings::default(), &|| false)?;
+//!
+//! assert_eq!(fit.ranking, [1, 3, 0, 2]);
+//! assert!(fit.bias[0].windows(2).all(|pair| pair[0] > pair[1]));
+//! assert_eq!(fit.orientation, Orientation::DefaultPrior);
+//! # Ok::<(), moi::FitError>(())
+//! ```
+//!
+//! # Modules
+//!
+//! [`design`] and [`adaptive`] choose the orders, [`domain`] prepares the scores, [`problem`] states the least squares, [`varpro`]
+//! solves it with the quadratic programmes of `solve`, `direction` decides which end of the prompt the bias favours,
+//! [`uncertainty`] computes errors and diagnostics, [`work`] estimates the cost. [`profile`] keeps the mean bias of many requests.
+//!
+//! Two modules do not use the model: [`subsets`] estimates utilities from the scores of subsets of the passages (ContextCite),
+//! [`aggregate`] merges several rankings into one.
 #![warn(missing_docs)]
 
 pub mod adaptive;
@@ -40,7 +117,7 @@ pub enum FitError {
     Invalid {
         /// Path of the field, as in the JSON of `rerankd fit`.
         field: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// The solver found no solution.
@@ -73,14 +150,14 @@ pub enum Objective {
     Paper,
 }
 
-/// What the scores of one-passage prompts are used for.
+/// Use of the scores of one-passage prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Anchors {
-    /// They settle the direction. Where prompts do not hold all passages and the objective is the regularised one, they are
+    /// They decide the direction. If prompts do not hold all passages and the objective is the regularised one, they are
     /// also fitted, as prompts of length 1. For anchors that score the same outcome as the observations. The default.
     #[default]
     Observations,
-    /// They only settle the direction. For anchors that score another outcome than the observations.
+    /// They only decide the direction. For anchors that score another outcome than the observations.
     Direction,
 }
 
@@ -105,7 +182,7 @@ pub struct Settings {
     pub lam: Option<f64>,
     /// Strength of the pull to the prior weights; `None` for the default, which follows from `sigma2`.
     pub rho: Option<f64>,
-    /// Where the search begins. [`Objective::Paper`] always uses [`Starts::Many`].
+    /// Starting points of the search. [`Objective::Paper`] always uses [`Starts::Many`].
     pub starts: Starts,
     /// Use of the one-passage scores.
     pub anchors: Anchors,
@@ -127,15 +204,15 @@ impl Default for Settings {
     }
 }
 
-/// What settled which end of the prompt the fitted bias favours.
+/// The evidence that decided which end of the prompt the fitted bias favours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orientation {
     /// The scores of one-passage prompts.
     OnePassageScores,
-    /// The caller's prior. Without it the data would not settle the direction, or would favour the other end. Or, for prompts of one
-    /// length, the caller's constraint that the weights do not increase.
+    /// The caller's prior. Without it the data would not decide the direction, or would favour the other end. Or, for prompts of
+    /// one length, the caller's constraint that the weights do not increase.
     CallerPrior,
-    /// The built-in prior: early positions weigh more. The data do not settle the direction.
+    /// The built-in prior: early positions weigh more. The data do not decide the direction.
     DefaultPrior,
     /// Prompts of several lengths, which identify direction and scale.
     Lengths,
@@ -163,7 +240,7 @@ pub struct Estimate {
     pub prior: Vec<Vec<f64>>,
     /// Mean |2p - 1| over pairs.
     pub expected_tau: f64,
-    /// What settled the direction.
+    /// The evidence that decided the direction.
     pub orientation: Orientation,
     /// Pearson correlation of the utilities with the one-passage scores; `None` without them, or if either is constant.
     pub anchor_correlation: Option<f64>,

@@ -2,11 +2,11 @@
 //!
 //! The paper's objective does not distinguish a ranking from its reverse: for whole orders `(a - 1/N, u - ū)` and
 //! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, negative ones included. The method therefore needs a prior with
-//! a direction; `super::direction` settles that direction.
+//! a direction; `super::direction` decides it.
 
 use numeric::real;
 
-/// Which end of the prompt the prior favours.
+/// The end of the prompt that the prior favours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Early positions weigh more.
@@ -47,14 +47,15 @@ pub fn first(weights: &[f64], positions: usize) -> Vec<f64> {
     }
 }
 
-/// Whether a profile favours no end of whole orders: `|a0|² - 1/N` is zero.
+/// True if a profile favours no end of whole orders: `|a0|² - 1/N` is zero.
 #[must_use]
 pub fn has_no_direction(profile: &[f64], passages: usize) -> bool {
     let squares: f64 = profile.iter().map(|weight| weight * weight).sum();
     passages > 1 && squares - 1.0 / real(passages) < 1e-9
 }
 
-/// Whether a weight is greater than that of the position before it, by more than the rounding of a fit that was to keep it from that.
+/// True if a weight is greater than that of the position before it, by more than the rounding of a fit that was to keep it from
+/// that.
 #[must_use]
 pub fn increases(profile: &[f64]) -> bool {
     profile.windows(2).any(|pair| pair[1] > pair[0] + 1e-6)

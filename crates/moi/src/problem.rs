@@ -24,7 +24,7 @@ pub struct Group {
     pub prior: Vec<f64>,
     /// Strength `ρ_g` of the pull to the prior.
     pub rho: f64,
-    /// Whether the weights must not increase with the position.
+    /// True if the weights must not increase with the position.
     pub monotone: bool,
 }
 

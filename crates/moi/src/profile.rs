@@ -43,7 +43,7 @@ const STANDARD_ERRORS: f64 = 2.0;
 /// Smallest Bayes factor at which a learnt profile is believed.
 const BAYES_FACTOR: f64 = 20.0;
 
-/// Whose likelihood a profile describes.
+/// The text whose likelihood a profile describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
@@ -55,8 +55,8 @@ pub enum Subject {
 
 impl Subject {
     /// Least difference between the best and the worst position that is worth an arrangement: 0.05 nats (5 % of the answer's
-    /// probability), or 0.25 in the mean shape, whose ends differ by 1 or more if all fits agree and by 0 if they favour any position
-    /// equally often. With enough observations any bias of the fit is significant.
+    /// probability), or 0.25 in the mean shape, whose ends differ by 1 or more if all fits agree and by 0 if they favour any
+    /// position equally often. With enough observations any bias of the fit is significant.
     const fn least_effect(self) -> f64 {
         match self {
             Self::Answer => 0.05,
@@ -65,7 +65,7 @@ impl Subject {
     }
 }
 
-/// Where the observations of a profile come from.
+/// Source of a profile's observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// `rerankd calibrate`, run by the operator.
@@ -160,7 +160,7 @@ impl Profile {
             .then(|| self.squares.iter().map(|square| (square / (count - 1.0) / count).max(0.0).sqrt()).collect())
     }
 
-    /// Whether [`Profile::observe`] could have left these numbers behind. Checks what is read from a file.
+    /// True if [`Profile::observe`] could have left these numbers behind. Checks what is read from a file.
     #[must_use]
     pub fn is_valid(&self, positions: usize) -> bool {
         let finite = |values: &[f64]| values.len() == positions && values.iter().all(|value| value.is_finite());
@@ -170,7 +170,7 @@ impl Profile {
             && self.squares.iter().all(|square| *square >= 0.0)
     }
 
-    /// Whether the profile applies to a context of `passages`: its own length, or from four positions on a length within a
+    /// True if the profile applies to a context of `passages`: its own length, or from four positions on a length within a
     /// factor of two.
     #[must_use]
     pub fn serves(&self, passages: usize) -> bool {
@@ -197,7 +197,7 @@ impl Profile {
             .collect()
     }
 
-    /// Whether the positions differ by more than their errors explain, and by enough to matter. See the module's text.
+    /// True if the positions differ by more than their errors explain, and by enough to matter. See the module's text.
     #[must_use]
     pub fn has_effect(&self, subject: Subject, origin: Origin) -> bool {
         let Some(errors) = self.standard_errors() else { return false };
@@ -276,7 +276,7 @@ impl Profiles {
             .map(|((subject, n), profile)| (*subject, *n, profile))
     }
 
-    /// Whether there are no observations at all.
+    /// True if there are no observations at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()

@@ -42,11 +42,11 @@ pub fn subsets(n: usize, most: usize, seed: u64) -> Vec<Vec<bool>> {
 /// Weights of a linear model of the subsets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
-    /// What each passage adds to the outcome, in the unit of the outcome.
+    /// Contribution of each passage to the outcome, in the unit of the outcome.
     pub passages: Vec<f64>,
     /// Predicted outcome without passages.
     pub intercept: f64,
-    /// Whether the descent came to its end before the most sweeps.
+    /// True if the descent came to its end before the most sweeps.
     pub converged: bool,
 }
 
@@ -81,8 +81,8 @@ pub fn lasso(masks: &[Vec<bool>], outcomes: &[f64], alpha: f64, interrupt: Inter
         }
     }
     let mut weights = vec![0.0; passages];
-    // A column that ties with one that has its weight stands at the border of the penalty. What rounding leaves there is no
-    // weight: it would break ties among passages without any.
+    // A column that ties with a weighted one lies at the border of the penalty. A weight left there by rounding counts as 0:
+    // it would break ties among passages without weight.
     for (column, weight) in columns.iter().zip(&standardised).filter(|(_, weight)| weight.abs() > tolerance) {
         weights[column.passage] = weight / column.deviation;
     }
@@ -150,13 +150,13 @@ mod tests {
         lasso(masks, outcomes, alpha, &|| false).unwrap()
     }
 
-    /// Masks 00 10 01 11 are ±1 when standardised, and orthogonal: weights 1/2 and 1 lose .01 each, and are doubled.
+    /// Masks 00 10 01 11 are ±1 when standardised, and orthogonal: weights 1/2 and 1 lose 0.01 each, and are doubled.
     #[test]
     fn two_passages_by_hand() {
         let masks = subsets(2, 32, 0);
         assert_eq!(masks, [[false, false], [true, false], [false, true], [true, true]]);
         let fitted = fit(&masks, &[0.0, 1.0, 2.0, 3.0], 0.01);
-        // With an answer of 5 tokens: 4.9, 9.9 and .1.
+        // With an answer of 5 tokens: 4.9, 9.9 and 0.1.
         for (value, expected) in [(fitted.passages[0], 0.98), (fitted.passages[1], 1.98), (fitted.intercept, 0.02)] {
             assert!((value - expected).abs() < 1e-12, "{value} {expected}");
         }
@@ -207,9 +207,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Optimality: the residuals' covariance with a standardised column is alpha times the weight's sign where the weight
-        /// is not 0, and at most alpha where it is. Also with more passages than subsets. Far below the penalty that is used, .01, and
-        /// with nearly as many passages as subsets, the descent may not end within its sweeps, and says so.
+        /// Optimality: the residuals' covariance with a standardised column is alpha times the weight's sign where the weight is
+        /// not 0, and at most alpha where it is. Also with more passages than subsets. Far below the penalty that is used, 0.01,
+        /// and with nearly as many passages as subsets, the descent may not end within its sweeps, and says so.
         #[test]
         fn the_conditions_of_optimality_hold(n in 1_usize..48, seed in any::<u64>(), alpha in 0.01_f64..0.5, noise in proptest::collection::vec(-3.0_f64..3.0, 32)) {
             let masks = subsets(n, 32, seed);

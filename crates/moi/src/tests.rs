@@ -116,7 +116,7 @@ fn the_paper_objective_is_turned_too() {
     assert!(settled.bias[0][4] > settled.bias[0][0]);
 }
 
-/// The scale that whole orders leave open had a variance of its own, 1e12 times that of the scores.
+/// The scale that whole orders leave open had a separate variance, 1e12 times that of the scores.
 #[test]
 fn errors_under_the_paper_objective_are_at_the_scale_that_was_chosen() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
@@ -211,7 +211,7 @@ fn on_paper(n: usize, observations: &[Observation]) -> Estimate {
 }
 
 /// N orders of N passages are explained exactly by nearly any position weights. The one with the least residue of rounding won,
-/// from random starts: the ranking had a tau of .2 with the truth, and changed where all scores were raised.
+/// from random starts: the ranking had a tau of 0.2 with the truth, and changed where all scores were raised.
 #[test]
 fn few_whole_orders_keep_the_prior() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5, 1.2];
@@ -322,7 +322,7 @@ struct Simulated {
     outside: usize,
     /// `outranks_next` from 0.9 on.
     stated: Vec<f64>,
-    /// Those of them whose passages stand right.
+    /// Pairs whose passages are in the right order.
     right: usize,
 }
 

@@ -1,20 +1,20 @@
 //! Errors and diagnostics of a fit: noise level, mean squared errors of the utilities, rank, leave-one-out residuals.
 //!
-//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and
-//! `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and
+//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and `y_i`
+//! the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and
 //! `κ g` the noise variance. The profile likelihood is `-½ Σ ln V - ½ n ln(Σ y²/V / n)`; with the prior `g (1-g)` it gives the
 //! posterior of `g` on [0.03, 0.97]. At most `N` of the eigenvalues are not 0, so an N × N problem is solved.
 //!
-//! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). Where the scores have less, it shrinks the utilities too
-//! much; where they have more, too little. Errors therefore are mean squared errors of the reported utilities over the
-//! posterior of `g`: `E_g[κ g H_g⁻¹ + δ_g δ_g']`. `H_g` is the Hessian of the objective whose penalties belong to `g`, with the
-//! position weights eliminated, and `δ_g` the Gauss-Newton step from the reported solution to the minimum of that objective. Weights
-//! move in an orthonormal basis of the directions in which the active weights of each length (those above 1e-7) keep their sum.
+//! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). If the scores have less, it shrinks the utilities too much;
+//! if they have more, too little. Errors therefore are mean squared errors of the reported utilities over the posterior of `g`:
+//! `E_g[κ g H_g⁻¹ + δ_g δ_g']`. `H_g` is the Hessian of the objective whose penalties belong to `g`, with the position weights
+//! eliminated, and `δ_g` the Gauss-Newton step from the reported solution to the minimum of that objective. Weights move in an
+//! orthonormal basis of the directions in which the active weights of each length (those above 1e-7) keep their sum.
 //!
-//! **Whole orders** leave the scale of `(a - 1/N, u - ū)` open, so no data tell an error in nats. The errors are those at the chosen
-//! scale, without the direction of the scale; only the order of the passages follows from them. If the true weights are equal, the
-//! scores hold nothing but noise, and the prior still finds a ranking. The probability that one passage outranks another is
-//! therefore `½ + π (Φ - ½)`, with `π` the posterior probability of any signal, ½ before the scores are seen.
+//! **Whole orders** leave the scale of `(a - 1/N, u - ū)` open, so no data tell an error in nats. The errors are those at the
+//! chosen scale, without the direction of the scale; only the order of the passages follows from them. If the true weights are
+//! equal, the scores hold nothing but noise, and the prior still finds a ranking. The probability that one passage outranks another
+//! is therefore `½ + π (Φ - ½)`, with `π` the posterior probability of any signal, ½ before the scores are seen.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -49,7 +49,7 @@ pub struct Diagnostics {
     /// If the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
     /// `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets both.
     pub scale_identified: bool,
-    /// Whether the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
+    /// True if the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
     /// steps ran out, and the fit is the best state reached ([`NOT_CONVERGED`]).
     pub converged: bool,
 }
@@ -161,7 +161,7 @@ fn rank_needed(problem: &Problem) -> usize {
     free - usize::from(has_free_scale(problem))
 }
 
-/// Whether the prompts are whole orders, which leave scale and sign of `(a - 1/N, u - ū)` open.
+/// True if the prompts are whole orders, which leave scale and sign of `(a - 1/N, u - ū)` open.
 fn has_free_scale(problem: &Problem) -> bool {
     problem.groups.len() == 1 && problem.positions() == problem.passages
 }

@@ -23,7 +23,7 @@ const STEPS: usize = 200;
 /// Most quadratic programmes of one step, each with more damping than the one before.
 const DAMPINGS: usize = 12;
 
-/// Where the search begins.
+/// Starting points of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starts {
     /// The prior alone.
@@ -69,7 +69,7 @@ pub(super) struct State {
     pub unknowns: DVector<f64>,
     pub objective: f64,
     pub iterations: usize,
-    /// Whether the search ended because the objective stopped falling.
+    /// True if the search ended because the objective stopped falling.
     pub converged: bool,
 }
 
@@ -196,8 +196,8 @@ pub(super) fn utility_step(
     scores: &DVector<f64>,
 ) -> Result<DVector<f64>, FitError> {
     let z = problem.z(weights);
-    // Weights sum to one, so that a constant moves from the scores to the utilities. What no score decides is then left at their
-    // mean: without a pull it would be 0, which is above any log-probability.
+    // Weights sum to one, so that a constant moves from the scores to the utilities. Utilities that no score determines then stay
+    // at the mean: without a pull it would be 0, which is above any log-probability.
     let centre = if problem.lam > 0.0 { 0.0 } else { scores.mean() };
     let moved = scores.add_scalar(-centre);
     let mut unknowns = factor(&problem.normal_matrix(&z))?.solve(&(z.transpose() * moved));

@@ -1,4 +1,12 @@
-//! Arithmetic shared by several modules. It is pure: no model, no clock, no input or output.
+//! Arithmetic that `moi`, `rag-metrics` and `prefix-scheduler` share: means, ranks, correlation, log-sum-exp ([`logspace`]), and
+//! the draw of a token from logits ([`sampling`]). It is pure: no model, no clock, no input or output.
+//!
+//! ```
+//! assert_eq!(moi_numeric::mid_ranks(&[3.0, 1.0, 3.0]), [2.5, 1.0, 2.5]);
+//! // ln(1/2 + 1/4) = ln(3/4)
+//! let sum = moi_numeric::logspace::log_sum_exp(&[0.5_f64.ln(), 0.25_f64.ln()]);
+//! assert!((sum - 0.75_f64.ln()).abs() < 1e-12);
+//! ```
 #![warn(missing_docs)]
 
 pub mod logspace;
@@ -34,7 +42,7 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / real(values.len()) }
 }
 
-/// Whether all values are the same. Deviations from their mean do not tell: the mean of ten times 0.1 is not 0.1.
+/// True if all values are the same. Deviations from the mean do not show this: the mean of ten times 0.1 is not 0.1.
 #[must_use]
 #[expect(clippy::float_cmp, reason = "without spread is equality")]
 pub fn is_constant(values: &[f64]) -> bool {
@@ -78,7 +86,7 @@ pub fn mid_ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Whether two values tie.
+/// True if two values tie.
 #[must_use]
 #[expect(clippy::float_cmp, reason = "a tie is equality")]
 pub fn same(left: f64, right: f64) -> bool {
@@ -92,7 +100,8 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1e12).round() / 1e12
 }
 
-/// Values that never rise from one place of `ranking` to the next, so that they sort as it does. They do already where it is by value.
+/// Values that never rise from one place of `ranking` to the next, so that they sort as it does. They do already where it is by
+/// value.
 #[must_use]
 pub fn lowered(values: &[f64], ranking: &[usize]) -> Vec<f64> {
     let mut lowered = values.to_vec();
@@ -112,7 +121,7 @@ pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
     }
     let (mut covariance, mut scale) = moments(left, right);
     if !(covariance.is_finite() && scale.is_finite() && scale > 1e-100) {
-        // Squares of numbers beyond 1e150, or below 1e-150, are no numbers of 64 bits.
+        // Squares of numbers beyond 1e150, or below 1e-150, overflow or underflow 64 bits.
         (covariance, scale) = moments(&in_largest(left), &in_largest(right));
     }
     (scale > 1e-300).then(|| (covariance / scale).clamp(-1.0, 1.0))

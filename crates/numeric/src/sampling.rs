@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(count(&cold, 1), 100);
         let hot = tokens(&ROW, &Sampling { temperature: 100.0, ..Sampling::default() });
         assert!(count(&hot, 0) >= 23);
-        // p^2 over its sum: .01, .25, .0225, .0625 of .345.
+        // p^2 over its sum: 0.01, 0.25, 0.0225, 0.0625 of 0.345.
         let drawn = draw(&logs(&ROW), &Sampling { temperature: 0.5, ..Sampling::default() }, 0.0).unwrap();
         assert!((drawn.log_probability - (0.01_f64 / 0.345).ln()).abs() < 1e-5);
     }
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Tokens 0 and 3 have .1 and .25: among themselves 2/7 and 5/7.
+    /// Tokens 0 and 3 have 0.1 and 0.25: among themselves 2/7 and 5/7.
     #[test]
     fn allowed_tokens_are_renormalised() {
         let row = logs(&ROW);

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
+use crate::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
 use crate::model::{Batch, Capacity, Decoded, Frame, Generator, ModelError, Tokenizer};
 use crate::plan::Token;
-use rag_metrics::belief::Verdict;
 
 /// Returns the log-probability of a token given the preceding tokens.
 pub type Script = dyn Fn(&[Token], Token) -> f64 + Send + Sync;
 
-/// Vocabulary size of scripted samples: 256 bytes, the opening token 256 and [`END`].
+/// Vocabulary size of scripted samples: 256 bytes, the beginning token 256 and [`END`].
 const VOCABULARY: Token = 258;
 /// The token that ends a scripted model's turn.
 pub const END: Token = 257;
@@ -34,7 +33,7 @@ pub enum Fault {
     /// Restoring a state fails, at this call of it.
     Restore(usize),
     /// Moving a state takes longer than evaluating its tokens, as over the bus of an accelerator.
-    DearStates,
+    ExpensiveStates,
 }
 
 /// Counters that a test can read while the generator runs on the worker's thread.
@@ -114,7 +113,7 @@ impl Generator for ScriptedGenerator {
     }
 
     fn saves_cheaply(&self) -> bool {
-        self.fault != Some(Fault::DearStates)
+        self.fault != Some(Fault::ExpensiveStates)
     }
 
     /// A state is its tokens, with the position of the first: a foreign state restores other scores.
@@ -202,10 +201,10 @@ impl Generator for ScriptedGenerator {
     }
 }
 
-/// One token per byte. [`Tokenizer::template`] adds the opening token 256; no text is parsed as a control token.
+/// One token per byte. [`Tokenizer::template`] adds the beginning token 256; no text is parsed as a control token.
 #[derive(Debug, Clone, Default)]
 pub struct ByteTokenizer {
-    /// Chat frame to report; `None` for a model without a chat template.
+    /// Chat template to report; `None` for a model without a chat template.
     pub frame: Option<(String, String)>,
 }
 
@@ -214,8 +213,8 @@ impl Tokenizer for ByteTokenizer {
         text.bytes().map(Token::from).collect()
     }
 
-    fn template(&self, text: &str, opening: bool) -> Vec<Token> {
-        let begin = opening.then_some(256);
+    fn template(&self, text: &str, first: bool) -> Vec<Token> {
+        let begin = first.then_some(256);
         begin.into_iter().chain(self.text(text)).collect()
     }
 
@@ -329,9 +328,9 @@ pub struct ScriptedEntailment {
     pub delay: Duration,
     /// Number of pairs judged so far, shared with the test.
     pub judged: Arc<AtomicUsize>,
-    /// Whether the next call panics, like a faulty runtime.
+    /// True if the next call panics, like a faulty runtime.
     pub panics: bool,
-    /// Whether the model reports that it distinguishes neutral from contradiction.
+    /// True if the model reports that it distinguishes neutral from contradiction.
     pub three_way: bool,
 }
 
@@ -340,7 +339,7 @@ impl Entailment for ScriptedEntailment {
         EntailmentInfo { name: "scripted".into(), sha256: "1".repeat(64), three_way: self.three_way, most_tokens: 512 }
     }
 
-    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<EntailmentProbabilities>, ModelError> {
         if std::mem::take(&mut self.panics) {
             std::panic::panic_any("injected panic");
         }
@@ -350,9 +349,11 @@ impl Entailment for ScriptedEntailment {
         let verdict = |pair: &TextPair| {
             let (premise, hypothesis) = (words(&pair.premise), words(&pair.hypothesis));
             match hypothesis.intersection(&premise).count() {
-                shared if shared == hypothesis.len() => Verdict { entailment: 0.9, neutral: 0.06, contradiction: 0.04 },
-                0 => Verdict { entailment: 0.02, neutral: 0.08, contradiction: 0.9 },
-                _ => Verdict { entailment: 0.1, neutral: 0.7, contradiction: 0.2 },
+                shared if shared == hypothesis.len() => {
+                    EntailmentProbabilities { entailment: 0.9, neutral: 0.06, contradiction: 0.04 }
+                }
+                0 => EntailmentProbabilities { entailment: 0.02, neutral: 0.08, contradiction: 0.9 },
+                _ => EntailmentProbabilities { entailment: 0.1, neutral: 0.7, contradiction: 0.2 },
             }
         };
         Ok(pairs.iter().map(verdict).collect())

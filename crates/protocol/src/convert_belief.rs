@@ -9,9 +9,10 @@ use engine::rerank::{Inline, InlineReport};
 use engine::utility::{ContextKind, Utility, UtilityReport, UtilityRequest};
 use numeric::sampling::Sampling;
 use prefix_scheduler::model::GeneratorInfo;
+use prefix_scheduler::model::entailment::EntailmentProbabilities;
 use prefix_scheduler::plan::Finish;
 use rag_metrics::belief::seper::Aggregate;
-use rag_metrics::belief::{Estimate, Measured, Rule, Verdict, Weighting};
+use rag_metrics::belief::{Estimate, Measured, Rule, Weighting};
 
 pub(super) fn sampling(wire: Option<v1::SamplingOptions>) -> SampleOptions {
     let wire = wire.unwrap_or_default();
@@ -182,7 +183,7 @@ pub fn answer(answer: &Answer) -> v1::Answer {
     }
 }
 
-pub fn verdict(verdict: &Verdict) -> v1::EntailmentVerdict {
+pub fn verdict(verdict: &EntailmentProbabilities) -> v1::EntailmentVerdict {
     v1::EntailmentVerdict {
         entailment: verdict.entailment,
         neutral: verdict.neutral,

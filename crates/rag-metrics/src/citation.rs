@@ -23,7 +23,7 @@ pub use statements::{Statement, statements, without_marks};
 
 use numeric::real;
 
-/// What the citations of a statement that cites a number without a passage count for.
+/// Treatment of the citations of a statement that cites a number without a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfRange {
     /// They are imprecise, as the definition has it.
@@ -47,11 +47,11 @@ pub struct CitedPair {
 pub struct CheckedCitation {
     /// The number as it stands in the answer; the first passage has 1.
     pub number: usize,
-    /// Whether a passage has this number.
+    /// True if a passage has this number.
     pub exists: bool,
     /// Its precision: whether it counts as a good citation.
     pub precise: bool,
-    /// Whether the passage alone supports the statement; `None` if that was not judged.
+    /// True if the passage alone supports the statement; `None` if that was not judged.
     pub alone: Option<bool>,
 }
 

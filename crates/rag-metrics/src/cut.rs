@@ -41,7 +41,7 @@ pub fn none_relevant(probabilities: &[f64]) -> f64 {
     probabilities.iter().map(|probability| 1.0 - bounded(*probability)).product()
 }
 
-/// Within [0, 1]; what is no number counts as 0.
+/// Within [0, 1]; NaN counts as 0.
 fn bounded(probability: f64) -> f64 {
     if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) }
 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(best_cut(&[]), 0);
         assert_eq!(best_cut(&[0.0, 0.0]), 1, "at least one");
         assert_eq!(best_cut(&[1.0, 1.0, 0.0]), 2);
-        // One of two: .9 (.9 + .1 * 2 / 3) = .87. Both: .82 * 2 / 3 + .09 = .637.
+        // One of two: 0.9 (0.9 + 0.1 * 2 / 3) = 0.87. Both: 0.82 * 2 / 3 + 0.09 = 0.637.
         assert!((expected_f1(1, &[0.1, 0.9], &[0.9, 0.1]) - 0.87).abs() < 1e-12);
         assert_eq!(best_cut(&[0.9, 0.1]), 1);
         // Equal halves: the more are taken, the more are found.

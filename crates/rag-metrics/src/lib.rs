@@ -1,5 +1,59 @@
-//! Measures of rankings, labels and answers: rank metrics, lexical scores, citations, probabilities, how many results to take,
-//! correlations, resampling, several tests at once. Pure; random numbers come from a seed.
+//! Measures of retrieval and of generated answers. Every function is pure; random numbers come from a seed.
+//!
+//! | module | measures | source |
+//! |---|---|---|
+//! | [`rank`] | nDCG, P, AP, RR, ERR, Bpref and others, as trec_eval computes them, under the names of ir-measures | Järvelin and Kekäläinen (2002); trec_eval |
+//! | [`recall`] | F, Fe, T, T': for lists whose number of relevant documents is unknown | *Beyond recall*, section 2.1 |
+//! | [`belief`] | SePer, semantic entropy, perplexity: what sampled answers say about a generator's belief | Dai et al., *SePer*; Farquhar et al. (2024) |
+//! | [`lexical`], [`bleu`], [`bert_score`] | exact match, token F1, ROUGE-L, BLEU, BERTScore | Rajpurkar et al. (2016); Lin (2004); Papineni et al. (2002); Zhang et al. (2020) |
+//! | [`citation`] | citation recall and precision | Gao et al. (2023), ALCE |
+//! | [`probability`] | expected calibration error, AUC | Naeini et al. (2015); Mann and Whitney |
+//! | [`agreement`] | Kendall's tau, Spearman's rho, Pearson's r, with p-values | scipy.stats |
+//! | [`resample`], [`multiple`] | bootstrap intervals, paired tests, Holm's adjustment | Smucker et al. (2007); Holm (1979) |
+//! | [`cut`] | number of results to take, given probabilities of relevance | |
+//!
+//! [`input`] checks what a caller sends, [`sentences`] splits text. The module documentation has the formulas.
+//!
+//! # A rank metric
+//!
+//! nDCG@k divides `DCG = Σ_{i<=k} gain_i / log2(i + 1)` by the DCG of the best order.
+//!
+//! ```
+//! use rag_metrics::rank::{Grading, Metric, Ranking};
+//!
+//! let metric = Metric::parse_all("nDCG@3")?[0];
+//! // The first and the third document are relevant.
+//! let ranking = Ranking::of_labels(&[1.0, 0.0, 1.0]);
+//! let value = metric.of(&ranking, Grading::TREC).unwrap_or_default();
+//! // DCG = 1 / log2(2) + 1 / log2(4) = 1.5; ideal: 1 / log2(2) + 1 / log2(3) = 1.63093.
+//! assert!((value - 1.5 / 1.63093).abs() < 1e-5);
+//! # Ok::<(), rag_metrics::rank::MetricError>(())
+//! ```
+//!
+//! # A belief
+//!
+//! SePer is the probability that a generator's sampled answers `r_i` put on a reference answer `a`:
+//! `Σ_i w_i · E(r_i, a)` with `w_i = exp(L_i) / Σ_j exp(L_j)`. `L_i` is the log-likelihood of answer `i`; an entailment model
+//! supplies `E(r_i, a)`, the probability that the answer entails the reference. The difference between SePer with and without
+//! passages is their utility.
+//!
+//! ```
+//! use rag_metrics::belief::seper::{Against, Aggregate, soft};
+//! use rag_metrics::belief::{Likelihood, Verdict, Weighting};
+//!
+//! // Three answers of one token each, with probabilities 0.5, 0.25 and 0.25.
+//! let answers = [0.5_f64, 0.25, 0.25].map(|probability| Likelihood::new(probability.ln(), 1));
+//! let weights = Weighting::Sum.weights(&answers);
+//!
+//! let verdict = |entailment: f64| Verdict { entailment, neutral: 1.0 - entailment, contradiction: 0.0 };
+//! let against = Against {
+//!     response_entails: [0.9, 0.1, 0.5].map(|entailment| Some(verdict(entailment))).to_vec(),
+//!     reference_entails: vec![None; 3],
+//! };
+//! let seper = soft(&weights, &[against], false, Aggregate::Mean).map(|estimate| estimate.value);
+//! // 0.5 * 0.9 + 0.25 * 0.1 + 0.25 * 0.5
+//! assert!((seper.unwrap_or_default() - 0.6).abs() < 1e-12);
+//! ```
 #![warn(missing_docs)]
 
 pub mod agreement;
@@ -28,7 +82,7 @@ const QUOTED: usize = 100;
 /// Bytes of the caller's data that an error repeats at most.
 pub const MOST_REPEATED: usize = 200;
 
-/// A message of more bytes is none of ours but for the caller's data in it.
+/// A message with more bytes contains the caller's data.
 const LONGEST_MESSAGE: usize = 700;
 
 /// A field that cannot be measured.
@@ -37,7 +91,7 @@ const LONGEST_MESSAGE: usize = 700;
 pub struct InvalidInput {
     /// Path of the field, as in the protocol (`queries[3].documents[0].score`).
     pub field: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: String,
 }
 
@@ -95,8 +149,8 @@ pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}…{end}"))
 }
 
-/// A message as it leaves the server. One that is longer than any of ours repeats what its caller sent, whatever library wrote it:
-/// its beginning and its end are left.
+/// A message for a caller. A longer one repeats the caller's data, whichever library wrote it: only its beginning and its end
+/// remain.
 #[must_use]
 pub fn brief(message: &str) -> Cow<'_, str> {
     if message.len() > LONGEST_MESSAGE { clipped(message, MOST_REPEATED) } else { Cow::Borrowed(message) }

@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn hand_worked_four() {
-        // Ascending: .005, .01, .03, .04, times 4, 3, 2, 1: .02, .03, .06, .04. The last one may not fall below .06.
+        // Ascending: 0.005, 0.01, 0.03, 0.04, times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04. The last one may not fall below 0.06.
         assert!(near(&holm(&[0.01, 0.04, 0.03, 0.005]), &[0.03, 0.06, 0.06, 0.02]));
     }
 

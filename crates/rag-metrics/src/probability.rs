@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn calibration_by_hand() {
-        // Two bins: (.1, .3) with shares (0, 1) and (.6, .8) with (1, 1). Gaps: |.4 - 1| / 4 + |1.4 - 2| / 4 = .3.
+        // Two bins: (0.1, 0.3) with shares (0, 1) and (0.6, 0.8) with (1, 1). Gaps: |.4 - 1| / 4 + |1.4 - 2| / 4 = 0.3.
         let (p, relevant) = ([0.8, 0.1, 0.3, 0.6], [true, false, true, true]);
         assert!(near(expected_calibration_error(&p, &relevant, 2), 0.3));
-        // One bin: |1.8 - 3| / 4. Four or more: .1 + .7 + .4 + .2 over 4.
+        // One bin: |1.8 - 3| / 4. Four or more: 0.1 + 0.7 + 0.4 + 0.2 over 4.
         assert!(near(expected_calibration_error(&p, &relevant, 1), 0.3));
         assert!(near(expected_calibration_error(&p, &relevant, 4), 0.35));
         assert!(near(expected_calibration_error(&p, &relevant, 10), 0.35));
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn auc_by_hand() {
-        // Pairs (.8 > .1), (.8 > .3), (.2 > .1), not (.2 > .3): three of four.
+        // Pairs (0.8 > 0.1), (0.8 > 0.3), (0.2 > 0.1), not (0.2 > 0.3): three of four.
         assert!(near(auc(&[0.8, 0.1, 0.2, 0.3], &[true, false, true, false]), 0.75));
         assert!(near(auc(&[0.5, 0.5, 0.1], &[true, false, false]), 0.75));
         assert!(near(auc(&[0.5; 5], &[true, false, true, false, false]), 0.5));

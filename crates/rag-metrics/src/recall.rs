@@ -55,7 +55,7 @@ pub fn t_prime(positives: usize, k: usize, alpha: f64) -> f64 {
 /// One list with the score of the response generated from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Whether the document at each rank is relevant, first rank first.
+    /// True if the document at each rank is relevant, first rank first.
     pub marks: Vec<bool>,
     /// Cut-off K.
     pub k: usize,
@@ -78,7 +78,7 @@ pub enum Family {
     TPrime,
 }
 
-/// What the measures need of a sample, counted once for all alphas.
+/// Counts of a sample that the measures need, the same for all alphas.
 struct Counts {
     positives: usize,
     k: usize,
@@ -149,7 +149,7 @@ pub fn choose_alpha(
     interrupt: Interrupt<'_>,
 ) -> Option<Chosen> {
     let every = over_alphas(samples, family, correlation, interrupt)?;
-    // Where all lists have one length Pearson's r of T is the same at every alpha, but for the rounding of the last digits.
+    // If all lists have one length, Pearson's r of T is the same at every alpha except for rounding.
     let highest = every.iter().map(|one| one.agreement.value).reduce(f64::max)?;
     every.into_iter().find(|one| one.agreement.value >= highest - SAME_CORRELATION)
 }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn hand_worked_five_of_ten() {
-        // K = 5 with 3 positives, N = 4: P = .6, R = .75.
+        // K = 5 with 3 positives, N = 4: P = 0.6, R = 0.75.
         near(f_alpha(3, 5, 4, 0.5), 2.0 * 0.6 * 0.75 / (0.6 + 0.75));
         near(f_alpha(3, 5, 4, alpha_of_beta(2.0)), 5.0 * 0.6 * 0.75 / (4.0 * 0.6 + 0.75));
         near(t(3, 5, 0.25), 0.75 * 3.0 - 0.25 * 2.0 / 5.0);

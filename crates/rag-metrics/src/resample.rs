@@ -1,9 +1,10 @@
 //! Intervals and tests by resampling. The same numbers and seed give the same result.
 //!
 //! - [`interval`]: percentile bootstrap (Efron and Tibshirani, 1993) of any statistic of the queries.
-//! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each query at
-//!   random (Smucker et al., 2007), which flips the sign of their difference: it is the paired permutation test. The bootstrap test draws queries with replacement and shifts the mean difference to 0.
-//!   Both are two-sided with p = (1 + resamples at least as extreme) / (1 + resamples), so p is never 0.
+//! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each query at random
+//!   (Smucker et al., 2007), which flips the sign of their difference: it is the paired permutation test. The bootstrap test draws
+//!   queries with replacement and shifts the mean difference to 0. Both are two-sided with p = (1 + resamples at least as extreme)
+//!   / (1 + resamples), so p is never 0.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -262,7 +263,7 @@ mod tests {
     fn the_interval_of_a_coin_is_about_two_standard_errors() {
         let values: Vec<f64> = (0..400).map(|index| f64::from(index % 2)).collect();
         let interval = mean_interval(&values, Resampling::default(), &never).unwrap();
-        // Standard error .5 / 20 = .025.
+        // Standard error 0.5 / 20 = 0.025.
         assert!((interval.low - 0.451).abs() < 0.01 && (interval.high - 0.549).abs() < 0.01, "{interval:?}");
         assert_eq!(mean_interval(&values, Resampling::default(), &never).unwrap(), interval);
     }

@@ -6,8 +6,8 @@
 //! - White space follows. The stops of ASCII and the ellipsis also occur inside addresses, names, numbers and code
 //!   (`example.org/find?line=7`, `Yahoo!Mail`, `x!=y`, `3.14`). Other stops (`。`, `؟`, `।`) need no white space, and neither do
 //!   those of ASCII between Chinese or Japanese characters.
-//! - A letter or a digit follows on the line, without a comma or the like before it, and the next word is not in lower case. In a text
-//!   without capitals it may be. The stops listed as needing no white space need no capital either.
+//! - A letter or a digit follows on the line, without a comma or the like before it, and the next word is not in lower case. In a
+//!   text without capitals it may be. The stops listed as needing no white space need no capital either.
 //! - The full stop does not belong to an abbreviation, an initial or the mark of a list item ("2. Add water").
 //!
 //! An abbreviation that is also found at the end of a sentence ("Inc.", "U.S.", "a.m.") ends one if a capitalised function word
@@ -24,7 +24,8 @@ const WITHIN: &[&str] = &[
     "e.g", "i.e", "eg", "ie",
 ];
 
-/// Abbreviations that end a sentence if a capitalised function word follows. Those with a dot inside (`u.s`) are recognised by it.
+/// Abbreviations that end a sentence if a capitalised function word follows. Abbreviations with a dot inside (`u.s`) are recognised
+/// by the dot.
 const MAY_END: &[&str] = &[
     "inc", "ltd", "co", "corp", "bros", "jr", "sr", "al", "st", "mt", "ft", "ave", "blvd", "rd", "dept", "univ",
     "assn", "est", "min", "max", "avg", "misc", "incl", "excl", "resp", "esp", "ed", "eds", "trans", "esq", "ariz",
@@ -32,7 +33,8 @@ const MAY_END: &[&str] = &[
     "wis", "wyo",
 ];
 
-/// Abbreviations behind which a sentence goes on before a number or a label ("No. 1", "Mar. 3", "Art. IV", "Fig. A"). They are words, too.
+/// Abbreviations behind which a sentence goes on before a number or a label ("No. 1", "Mar. 3", "Art. IV", "Fig. A"). They are
+/// words, too.
 const BEFORE_NUMBERS: &[&str] = &[
     "no", "nos", "nr", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "p", "pp",
     "art", "arts", "ch", "chap", "op", "sec", "secs", "eq", "eqs", "ref", "refs", "tab", "par", "para", "pt", "bd",
@@ -203,8 +205,8 @@ fn begins_in_lower_case(next: &str) -> bool {
     word.starts_with(char::is_lowercase) && !word.contains(char::is_uppercase) && !is_item
 }
 
-/// If the full stop behind `before`, the sentence up to it, belongs to an abbreviation or an initial. `rest` is the text behind the white
-/// space, `next` the same from the first letter or digit on.
+/// If the full stop behind `before`, the sentence up to it, belongs to an abbreviation or an initial. `rest` is the text behind the
+/// white space, `next` the same from the first letter or digit on.
 fn is_abbreviated(before: &str, rest: &str, next: &str) -> bool {
     let is_part = |(_, letter): &(usize, char)| letter.is_alphanumeric() || *letter == '.';
     let start = before.char_indices().rev().take(LONGEST_WORD).take_while(is_part).last();
@@ -250,8 +252,8 @@ fn begins_with_label(text: &str, behind: &str) -> bool {
         || (end == 1 && behind != "no" && text.starts_with(|letter: char| letter.is_ascii_uppercase() && letter != 'I'))
 }
 
-/// If a text begins with a capitalised word that often begins a sentence. Some are also names ("George F. Will"), and so is a letter
-/// with a full stop ("S. A. Rowe").
+/// If a text begins with a capitalised word that often begins a sentence. Some are also names ("George F. Will"), and so is a
+/// letter with a full stop ("S. A. Rowe").
 fn begins_with_starter(text: &str) -> bool {
     let end = text.find(|letter: char| !letter.is_alphabetic()).unwrap_or(text.len());
     let word = &text[..end];
@@ -276,7 +278,7 @@ pub fn is_item_mark(text: &str) -> bool {
         || ((2..=4).contains(&mark.len()) && all(mark, |byte| b"ivxlIVXL".contains(byte)))
 }
 
-/// Where the text of a list item begins, behind its mark. None for a sentence that does not begin with such a mark ("A. Rowe" is a
+/// Offset of the text of a list item, after its mark. None for a sentence that does not begin with such a mark ("A. Rowe" is a
 /// name), or that has nothing else.
 #[must_use]
 pub fn item_text(sentence: &str) -> Option<usize> {

@@ -1,5 +1,5 @@
-//! Boundaries of sentences against NLTK's Punkt, which ALCE's program uses, and against those that a reader would set. Values and program
-//! are in tests/golden/sentences.
+//! Boundaries of sentences against NLTK's Punkt, which ALCE's program uses, and against those that a reader would set. Values and
+//! program are in tests/golden/sentences.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ struct Case {
     text: String,
     /// The sentences that a reader sees.
     right: Vec<String>,
-    /// Those of Punkt.
+    /// The sentences that Punkt finds.
     punkt: Vec<String>,
 }
 

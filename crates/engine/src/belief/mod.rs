@@ -25,12 +25,13 @@ use super::rerank::{Blanks, Passage, Usage, unmarked};
 use super::task::{LabelProbability, Task};
 use super::{Engine, EngineError, Limits, milliseconds};
 use prefix_scheduler::call::Call;
+use prefix_scheduler::model::entailment::EntailmentProbabilities;
 pub use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::plan::{Finish, NodeId};
 use prefix_scheduler::scheduler::entailment::Judged;
 use prefix_scheduler::scheduler::generator::Event;
 use rag_metrics::belief::cluster::Clusters;
-use rag_metrics::belief::{Likelihood, Rule};
+use rag_metrics::belief::{Likelihood, Rule, Verdict};
 
 /// A sampled answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +51,12 @@ impl Answer {
     pub fn likelihood(&self) -> Likelihood {
         Likelihood { sum: self.log_probabilities.iter().sum(), tokens: self.log_probabilities.len() }
     }
+}
+
+/// The model's probabilities, for the measures.
+pub(crate) const fn verdict(probabilities: EntailmentProbabilities) -> Verdict {
+    let EntailmentProbabilities { entailment, neutral, contradiction } = probabilities;
+    Verdict { entailment, neutral, contradiction }
 }
 
 /// A question, its passages, and the contexts in which answers are sampled.

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::Answer;
 use super::options::MeasureOptions;
 use super::similarity::lexical_similarity;
 use super::texts::Texts;
+use super::{Answer, verdict};
 use crate::task::Task;
 use crate::{EngineError, no_judge};
 use prefix_scheduler::call::Call;
@@ -226,7 +226,7 @@ impl<'a> Verdicts<'a> {
         self.two_way |= !judged.model.three_way;
         self.judged += judged.judged;
         self.long |= judged.long;
-        self.by_pair.extend(open.into_iter().zip(judged.verdicts));
+        self.by_pair.extend(open.into_iter().zip(judged.verdicts.into_iter().map(verdict)));
         self.model = Some(judged.model);
         Ok(())
     }

@@ -145,7 +145,7 @@ impl Driver<'_> {
                         return Err(EngineError::Budget { needed, allowed: most });
                     }
                     if let Some(model) = self.model.as_ref().filter(|_| !scored.is_measured()) {
-                        model.scheduler.stats().bought_nothing();
+                        model.scheduler.stats().mark_idle();
                     }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
@@ -357,7 +357,7 @@ fn begin(
         }
         warnings.extend(not_as_trained(method, &model.language).map(str::to_owned));
         if method.takes_opening() {
-            warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
+            warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_prefix()));
         }
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);

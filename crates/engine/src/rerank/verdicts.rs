@@ -2,7 +2,7 @@
 
 use super::driver::Driver;
 use crate::EngineError;
-use crate::belief::report::too_long;
+use crate::belief::{report::too_long, verdict};
 use crate::methods::Scores;
 use prefix_scheduler::model::entailment::TextPair;
 
@@ -30,6 +30,6 @@ impl Driver<'_> {
         self.usage.pairs += judged.judged;
         self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;
         self.usage.score_ms += judged.running.as_secs_f64() * 1e3;
-        Ok(Scores { verdicts: judged.verdicts, ..Scores::default() })
+        Ok(Scores { verdicts: judged.verdicts.into_iter().map(verdict).collect(), ..Scores::default() })
     }
 }

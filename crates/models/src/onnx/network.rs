@@ -11,8 +11,7 @@ use super::labels::{Labels, ModelConfig};
 use super::session::{self, Row, Source};
 use super::{Settings, environment, graft};
 use prefix_scheduler::model::ModelError;
-use prefix_scheduler::model::entailment::{Entailment, EntailmentInfo, TextPair};
-use rag_metrics::belief::Verdict;
+use prefix_scheduler::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 
 /// Pairs are batched by length, in buckets of this many tokens, so that little of a batch is padding.
 const BUCKET: usize = 16;
@@ -194,7 +193,7 @@ struct Shape {
 
 impl Shape {
     /// Evaluates one padded batch.
-    fn step(self, session: &mut Session, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
+    fn step(self, session: &mut Session, encodings: &[&Encoding]) -> Result<Vec<EntailmentProbabilities>, ModelError> {
         let rows: Vec<Row> =
             encodings.iter().map(|row| Row { ids: row.get_ids(), types: row.get_type_ids() }).collect();
         let classes = self.labels.count();
@@ -215,7 +214,7 @@ impl Entailment for Network {
         self.info.clone()
     }
 
-    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<EntailmentProbabilities>, ModelError> {
         let encodings = pairs.iter().map(|pair| self.encode(pair)).collect::<Result<Vec<_>, _>>()?;
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&index| encodings[index].len());
@@ -254,10 +253,10 @@ impl Entailment for Network {
 }
 
 /// Softmax over the classes.
-fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
+fn verdict(logits: &[f32], labels: Labels) -> Result<EntailmentProbabilities, ModelError> {
     let normaliser = numeric::logspace::logsumexp(logits);
     let probability = |index: usize| (f64::from(logits[index]) - normaliser).exp();
-    let verdict = Verdict {
+    let verdict = EntailmentProbabilities {
         entailment: probability(labels.entailment),
         neutral: probability(labels.neutral),
         contradiction: labels.contradiction.map_or(0.0, probability),

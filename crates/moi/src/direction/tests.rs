@@ -139,7 +139,7 @@ fn a_prior_for_all_passages_applies_to_cut_rotations() {
     let world = world(10, &design::pruned(10, 5, None), Direction::Recency, 0.3, 2);
     let given = |direction| Settings { prior: Some(geometric(10, direction)), ..Settings::default() };
     let late = fit(&world, false, &given(Direction::Recency));
-    assert_eq!(late.orientation, Orientation::CallerPrior, "rotations do not settle the direction");
+    assert_eq!(late.orientation, Orientation::CallerPrior, "rotations do not decide the direction");
     assert!(late.bias[0][4] > late.bias[0][0]);
     let anchored = fit(&world, true, &given(Direction::Recency));
     assert_eq!(anchored.orientation, Orientation::OnePassageScores, "it is the same without the prior");
@@ -201,7 +201,8 @@ fn scores_whose_squares_overflow_are_refused() {
     assert!(estimate(2, &observations[..1], Some(&[1.0]), &Settings::default(), &|| false).is_err());
 }
 
-/// The recency prior broke the constraint, and was no point to start from: no step lowered the objective, and the fit was the prior.
+/// The recency prior broke the constraint, and was no point to start from: no step lowered the objective, and the fit was the
+/// prior.
 #[test]
 fn weights_that_must_not_increase_do_not() {
     let descends = |bias: &[f64]| bias.windows(2).all(|pair| pair[1] <= pair[0] + 1e-6);

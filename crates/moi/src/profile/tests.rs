@@ -37,8 +37,8 @@ fn by_hand() {
     assert!(of(&[vec![5.0, 1.0]]).interpolated(0).is_empty());
 }
 
-/// Means -1 and 1. Two observations with standard errors .5: F = 2 / (2 * .25) = 4, below 161.4 (one and one degrees of
-/// freedom). Four observations with standard errors .25: F = 2 / (2 * .0625) = 16, above 10.1 (one and three).
+/// Means -1 and 1. Two observations with standard errors 0.5: F = 2 / (2 * 0.25) = 4, below 161.4 (one and one degrees of
+/// freedom). Four observations with standard errors 0.25: F = 2 / (2 * 0.0625) = 16, above 10.1 (one and three).
 #[test]
 fn the_test_by_hand() {
     let rows = |half: f64, times: usize| -> Vec<Vec<f64>> {
@@ -104,7 +104,7 @@ fn a_primacy_profile_confirms_best_first() {
     assert_eq!(profile.propose(&ranking, Subject::Answer, Origin::Calibrated).unwrap(), ranking);
 }
 
-/// Letter (g) of the review: 32 fits with weights .499 and .501 once reversed every context.
+/// Letter (g) of the review: 32 fits with weights 0.499 and 0.501 once reversed every context.
 #[test]
 fn a_thousandth_of_weight_is_not_an_effect() {
     let tiny = of(&vec![vec![0.499, 0.501]; 32]);

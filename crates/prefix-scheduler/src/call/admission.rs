@@ -1,7 +1,7 @@
 //! Admission control: a bounded number of calls at once, all of which can be cancelled at shutdown.
 //!
-//! Calls that wait for the generator and calls that work beside it have permits of their own, so that a full queue of the
-//! generator refuses nobody who does not need it.
+//! Calls that wait for the generator and all other calls have separate permits, so that a full queue of the generator refuses
+//! nobody who does not need it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::tally::Nobody;
 use super::{Call, Compute, Observer, Stopped, Terms};
 
-/// One permit of so many is kept for callers that hold none, so that one caller cannot shut out the others.
+/// One permit of so many is reserved for callers that hold none, so that one caller cannot shut out the others.
 const NEWCOMERS: usize = 16;
 
-/// Of the permits that are not kept, the questions of streams hold at most this share. They wait for a permit and take it as soon
-/// as it comes back, so that a caller who does not wait would find none.
+/// Of the permits that are not reserved, the questions of streams hold at most this share. They wait for a permit and take it as
+/// soon as it comes back, so that a caller who does not wait would find none.
 const STREAMS: (usize, usize) = (3, 4);
 
 /// All permits are in use.
@@ -25,7 +25,7 @@ const STREAMS: (usize, usize) = (3, 4);
 #[error("the queue is full")]
 pub struct Full;
 
-/// What a call works with.
+/// The resource that a call works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The generator.
@@ -52,7 +52,7 @@ struct Pool {
 struct State {
     /// Permits in use, by caller.
     held: HashMap<Arc<str>, usize>,
-    /// Free ones of the kept permits.
+    /// Free ones of the reserved permits.
     kept: usize,
 }
 
@@ -83,7 +83,7 @@ impl Pool {
         }
     }
 
-    /// A kept permit, for a caller that holds none.
+    /// A reserved permit, for a caller that holds none.
     fn take_kept(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
         let mut state = self.state();
         if state.kept == 0 || state.held.contains_key(caller) {
@@ -93,7 +93,7 @@ impl Pool {
         Ok(self.permit(&mut state, caller, false))
     }
 
-    /// Waits for a permit for a question of a stream. Those who wait for a common one get it in the order in which they came.
+    /// Waits for a permit for a question of a stream. Waiters for a common permit are served first come, first served.
     async fn wait(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
         let mut common = std::pin::pin!(async {
             let share = self.streams.acquire().await.map_err(|_| Full)?;
@@ -125,7 +125,7 @@ impl Pool {
 struct Permit {
     pool: Arc<Pool>,
     caller: Arc<str>,
-    /// Whether it counts in the share of streams.
+    /// True if it counts in the share of streams.
     streamed: bool,
 }
 
@@ -141,7 +141,7 @@ impl Drop for Permit {
                 state.held.remove(&self.caller);
             }
         }
-        // The kept ones come first, so that a newcomer finds one again.
+        // The reserved ones come first, so that a newcomer finds one again.
         if state.kept < self.pool.kept {
             state.kept += 1;
         } else {
@@ -168,16 +168,16 @@ impl Pools {
     }
 }
 
-/// What a call holds until its last clone is dropped.
+/// The permits that a call holds until its last clone is dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct HeldPermit {
     pools: Arc<Pools>,
     permit: Permit,
 }
 
-impl Seat {
-    /// Moves to a place. A call that finds none there keeps what it has until it is refused: with a generator's permit, calls without the
-    /// generator would stand in the way of those that need it.
+impl HeldPermit {
+    /// Moves to a place. A call that finds none there keeps what it has until it is refused: with a generator's permit, calls
+    /// without the generator would stand in the way of those that need it.
     pub fn settle(&mut self, place: Place) -> Result<(), Full> {
         let pool = self.pools.of(place);
         if Arc::ptr_eq(&self.permit.pool, pool) {
@@ -194,8 +194,8 @@ impl Call {
     /// # Errors
     /// [`Full`] if no permit of that place is free.
     pub fn settle(&self, place: Place) -> Result<(), Full> {
-        let Some(seat) = &self.shared.seat else { return Ok(()) };
-        seat.lock().unwrap_or_else(PoisonError::into_inner).settle(place)
+        let Some(held) = &self.shared.held else { return Ok(()) };
+        held.lock().unwrap_or_else(PoisonError::into_inner).settle(place)
     }
 }
 
@@ -212,7 +212,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Creates `limit` permits for the generator, and as many for what works beside it.
+    /// Creates `limit` permits for the generator, and as many for other calls.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
@@ -226,20 +226,20 @@ impl Admission {
         }
     }
 
-    /// The same permits, with `observer` told of requests and calls.
+    /// The same permits, with `observer` for requests and calls.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }
     }
 
-    /// Who is told of requests and calls.
+    /// The observer of requests and calls.
     #[must_use]
     pub fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.observer)
     }
 
     /// Acquires a permit without waiting and creates a call that holds it until its last clone is dropped. One permit of
-    /// sixteen is kept for callers that hold none.
+    /// sixteen is reserved for callers that hold none.
     ///
     /// # Errors
     /// [`Full`] if no permit is free.
@@ -249,7 +249,7 @@ impl Admission {
     }
 
     /// [`Admission::admit`] for a call whose message says what it works with: at the generator, or, where that is full,
-    /// beside it. [`Call::settle`] moves it to its place.
+    /// from the other pool. [`Call::settle`] moves it to the right one.
     ///
     /// # Errors
     /// [`Full`] if no permit is free at either.
@@ -260,18 +260,18 @@ impl Admission {
     }
 
     fn call(&self, terms: Terms, permit: Option<Permit>) -> Call {
-        let seat = permit.map(|permit| Seat { pools: Arc::clone(&self.pools), permit });
-        Call::observed(terms, seat, self.root.child_token(), self.compute.clone(), Some(self.observer()))
+        let held = permit.map(|permit| HeldPermit { pools: Arc::clone(&self.pools), permit });
+        Call::observed(terms, held, self.root.child_token(), self.compute.clone(), Some(self.observer()))
     }
 
     /// [`Admission::admit`], but waits for a permit until the deadline. For the questions of a stream: flow control
-    /// delays the next ones during the wait. A kept permit is taken only by a caller that holds none, and a part of the others
+    /// delays the next ones during the wait. A reserved permit is taken only by a caller that holds none, and a part of the others
     /// is left to calls that do not wait.
     ///
     /// # Errors
     /// [`Stopped`] if the deadline passes or the server shuts down first.
     pub async fn admit_when_free(&self, terms: Terms, place: Place) -> Result<Call, Stopped> {
-        // For its deadline and cancellation alone: the observer is told of the call that comes of it.
+        // Only for its deadline and cancellation: the observer sees the call that follows.
         let waiting = Call::new(terms.clone(), None, self.root.child_token(), self.compute.clone());
         let (pool, caller) = (self.pools.of(place), terms.counted_as());
         tokio::select! {

@@ -1,7 +1,7 @@
 //! Work that was admitted and is not done, in tokens, by priority and caller.
 //!
 //! A call enters its estimated tokens when it is admitted ([`Call::reserve`](super::Call::reserve)) and takes them off as they are
-//! evaluated. What is left when it ends ([`Call::run`](super::Call::run)) or its last clone is dropped is taken off then, so nothing
+//! evaluated. The rest is taken off when it ends ([`Call::run`](super::Call::run)) or its last clone is dropped, so nothing
 //! stays behind however a call ends.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl Ledger {
         self.with(|entries| ahead(entries, priority, caller, own))
     }
 
-    /// Whether it is the ledger of the same model.
+    /// True if it is the ledger of the same model.
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -59,7 +59,7 @@ fn enter(entries: &mut Entries, key: &Key, tokens: usize) {
     }
 }
 
-/// What one call has in one ledger.
+/// The tokens of one call in one ledger.
 #[derive(Debug)]
 struct Entry {
     ledger: Ledger,
@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-/// What one call has in the ledgers of the models that work for it.
+/// The tokens of one call in the ledgers of the models that work for it.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     entries: Vec<Entry>,
@@ -96,7 +96,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Enters `tokens` if `admit` allows it, which is told the tokens ahead. A call that has an entry in this ledger keeps it, and
+    /// Enters `tokens` if `admit` allows it, given the tokens ahead. A call that has an entry in this ledger keeps it, and
     /// is not asked again.
     pub fn reserve<E>(
         &mut self,
@@ -108,7 +108,7 @@ impl Work {
         if self.ended || self.entries.iter().any(|entry| entry.ledger.is(ledger)) {
             return Ok(());
         }
-        // Under one lock, so that requests that arrive together do not each find the same room.
+        // Under one lock, so that requests that arrive together do not both take the same capacity.
         ledger.with(|entries| -> Result<(), E> {
             admit(ahead(entries, key.0, &key.1, tokens))?;
             enter(entries, &key, tokens);
@@ -175,7 +175,7 @@ impl Drop for Work {
 }
 
 impl Call {
-    /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it; it is told the tokens that
+    /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it, given the tokens that
     /// are ahead. A call that has an entry in it keeps that. A call within the process is entered without being asked.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use admission::Seat;
+use admission::HeldPermit;
 pub use admission::{Admission, Full, Place};
 pub use aside::{LARGE, beside_the_reactor};
 pub use compute::{Compute, Lane};
@@ -45,9 +45,9 @@ pub enum Stopped {
     Panicked(String),
 }
 
-/// When an answer must be on its way for a caller that waits for `timeout` from `now`. A little of the time is kept for the
-/// answer itself, so that the caller hears of the deadline from us before its own clock or the transport's ends the call as
-/// cancelled.
+/// The latest time to send an answer to a caller that waits for `timeout` from `now`. A little of the time is reserved for the
+/// answer itself, so that the caller gets our deadline error before its own clock or the transport cancels the
+/// call.
 #[must_use]
 pub fn deadline(timeout: Duration, now: Instant) -> Option<Instant> {
     let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
@@ -69,7 +69,7 @@ pub struct Terms {
     pub priority: Priority,
     /// Time at which the call stops; `None` for no deadline.
     pub deadline: Option<Instant>,
-    /// Counts of the request that the call is part of; `None` for a call that is nobody's part.
+    /// Counts of the request that the call is part of; `None` for a call outside a request.
     pub request: Option<Arc<Tally>>,
 }
 
@@ -99,7 +99,7 @@ struct Shared {
     tally: Tally,
     observer: Option<Arc<dyn Observer>>,
     /// Released on drop.
-    seat: Option<Mutex<Seat>>,
+    held: Option<Mutex<HeldPermit>>,
 }
 
 impl Drop for Shared {
@@ -131,13 +131,13 @@ impl std::fmt::Debug for Call {
 }
 
 impl Call {
-    fn new(terms: Terms, seat: Option<Seat>, token: CancellationToken, compute: Compute) -> Self {
-        Self::observed(terms, seat, token, compute, None)
+    fn new(terms: Terms, held: Option<HeldPermit>, token: CancellationToken, compute: Compute) -> Self {
+        Self::observed(terms, held, token, compute, None)
     }
 
     fn observed(
         terms: Terms,
-        seat: Option<Seat>,
+        held: Option<HeldPermit>,
         token: CancellationToken,
         compute: Compute,
         observer: Option<Arc<dyn Observer>>,
@@ -149,7 +149,7 @@ impl Call {
         let counted_as = terms.counted_as();
         let tally = terms.request.as_ref().map(Tally::part_of).unwrap_or_default();
         let work = Mutex::default();
-        let shared = Shared { terms, id, counted_as, span, compute, work, tally, observer, seat: seat.map(Mutex::new) };
+        let shared = Shared { terms, id, counted_as, span, compute, work, tally, observer, held: held.map(Mutex::new) };
         Self { shared: Arc::new(shared), token }
     }
 
@@ -174,7 +174,7 @@ impl Call {
         Self { shared: Arc::clone(&self.shared), token: self.token.child_token() }
     }
 
-    /// Whether both are handles of one call.
+    /// True if both are handles of one call.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -221,10 +221,10 @@ impl Call {
         &self.shared.counted_as
     }
 
-    /// Whether it is a call within the process, which has no permit and is never refused for what others do.
+    /// True if it is a call within the process, which has no permit and is never refused for what others do.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.shared.seat.is_none()
+        self.shared.held.is_none()
     }
 
     fn key(&self) -> (Priority, Arc<str>) {
@@ -240,7 +240,7 @@ impl Call {
         self.token.cancel();
     }
 
-    /// Whether the deadline passed or the call was cancelled. Long computations poll this.
+    /// True if the deadline passed or the call was cancelled. Long computations poll this.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.check().is_err()
@@ -268,7 +268,7 @@ impl Call {
                 None => std::future::pending().await,
             }
         };
-        // Where both hold, the answer is the same every time, and that of `check`.
+        // If both hold, the answer is always the same, and equal to that of `check`.
         tokio::select! {
             biased;
             () = self.token.cancelled() => Stopped::Cancelled,
@@ -363,7 +363,7 @@ pub fn fresh_id() -> String {
     format!("{:08x}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Cancels the call when its work ends or is dropped. What it did not evaluate delays no other call then, though the model may
+/// Cancels the call when its work ends or is dropped. Its unevaluated tokens then delay no other call, although the model may
 /// hold a clone until the end of its step.
 struct Ends<'a>(&'a Call);
 

@@ -1,6 +1,6 @@
-//! What a call did, counted while it runs, and who is told of it.
+//! Counts of a call while it runs, and the observer that receives them.
 //!
-//! The room does not know how the numbers are shown. An [`Observer`] gets them; a server without one counts for nobody.
+//! An [`Observer`] receives the numbers; without one they are dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -45,7 +45,7 @@ pub struct Tally {
     cut: AtomicU64,
     tokens: AtomicU64,
     cached_tokens: AtomicU64,
-    /// Turns of models beside the generator, and computations on the caller's data.
+    /// Turns of models other than the generator, and computations on the caller's data.
     turns: AtomicU64,
     /// Nanoseconds by stage; 0 for a stage that was not reached.
     stages: [AtomicU64; 4],
@@ -121,12 +121,12 @@ impl Tally {
         self.add(|tally| &tally.cached_tokens, wide(number).wrapping_neg());
     }
 
-    /// Adds a turn of a model beside the generator, or a computation on the caller's data.
+    /// Adds a turn of a model other than the generator, or a computation on the caller's data.
     pub fn add_turn(&self) {
         self.add(|tally| &tally.turns, 1);
     }
 
-    /// Whether anything was worked for the call: an end by its deadline is no refusal then.
+    /// True if anything was worked for the call: an end by its deadline is no refusal then.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.tokens() > 0 || self.turns.load(Ordering::Relaxed) > 0
@@ -148,7 +148,7 @@ impl Tally {
         since.get_or_insert_with(Instant::now);
     }
 
-    /// Plans of one call may run beside each other: the time in which several are in a stage counts once.
+    /// Plans of one call may run at the same time: the time in which several are in a stage counts once.
     fn stage_ends(&self, stage: Stage) {
         let (number, since) = &mut self.open()[stage as usize];
         *number = number.saturating_sub(1);
@@ -246,7 +246,7 @@ impl Timed {
             };
         }
         let span = match stage {
-            // A stage without a request would be a trace of its own.
+            // A stage without a request would start a new trace.
             _ if call.tally().trace().is_disabled() => tracing::Span::none(),
             Stage::Tokenise => span!("tokenise"),
             Stage::Queue => span!("queue"),
@@ -318,7 +318,7 @@ impl Refusal {
     }
 }
 
-/// Who is told of requests. Every function is called on the path of a request and must not block.
+/// Receives the counts of requests. Every function is called on the path of a request and must not block.
 pub trait Observer: Send + Sync + std::fmt::Debug {
     /// The server has this method.
     fn offered(&self, _operation: &Operation) {}

@@ -111,7 +111,7 @@ async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
     assert!(waiting.await.unwrap());
 }
 
-/// The wait for the permit was told as a call of its own.
+/// The wait for the permit was reported as a separate call.
 #[tokio::test]
 async fn a_question_of_a_stream_ends_once() {
     #[derive(Debug, Default)]
@@ -159,7 +159,7 @@ async fn a_caller_with_many_calls_leaves_permits_to_the_others() {
     assert_eq!(admission.holders(), 0);
 }
 
-/// A stream took what is kept for callers that hold none: its questions waited for any permit.
+/// A stream took permits reserved for callers that hold none: its questions waited for any permit.
 #[tokio::test]
 async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
     let admission = Admission::new(32);
@@ -168,7 +168,7 @@ async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
         let (admission, terms) = (admission.clone(), of(caller));
         tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
     };
-    // Of 30 that are not kept, streams have three quarters; calls that do not wait take the others.
+    // Of 30 that are not reserved, streams have three quarters; calls that do not wait take the others.
     let mut held = Vec::new();
     for _ in 0..22 {
         held.push(question("10.0.0.1:1").await.unwrap());
@@ -228,7 +228,7 @@ async fn questions_that_wait_leave_permits_to_calls_that_do_not() {
     tokio::task::yield_now().await;
     calls.push(unary().unwrap());
     assert!(waiting.iter().all(|question| !question.is_finished()));
-    // A question that ends makes room for one.
+    // A question that ends frees one permit.
     held.pop();
     while !waiting[0].is_finished() {
         tokio::task::yield_now().await;

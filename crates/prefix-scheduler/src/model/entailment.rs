@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::ModelError;
-use rag_metrics::belief::Verdict;
 
 /// Input of one entailment judgement. The same text stands in many pairs, so pairs share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +24,18 @@ impl TextPair {
     }
 }
 
+/// Probabilities of the three classes for one pair; they sum to 1. A two-way model has no contradiction: `neutral` is then the
+/// probability of no entailment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EntailmentProbabilities {
+    /// The premise entails the hypothesis.
+    pub entailment: f64,
+    /// Neither.
+    pub neutral: f64,
+    /// The premise contradicts the hypothesis.
+    pub contradiction: f64,
+}
+
 /// Description of a loaded entailment model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntailmentInfo {
@@ -32,7 +43,7 @@ pub struct EntailmentInfo {
     pub name: String,
     /// SHA-256 of the network's file.
     pub sha256: String,
-    /// Whether the model distinguishes neutral from contradiction. The equivalence rule `loose` requires it.
+    /// True if the model distinguishes neutral from contradiction. The equivalence rule `loose` requires it.
     pub three_way: bool,
     /// Maximum number of tokens of a pair. A longer one loses the beginning of its question, then the end of its premise.
     pub most_tokens: usize,
@@ -42,7 +53,7 @@ pub struct EntailmentInfo {
 const BYTES_PER_TOKEN: usize = 3;
 
 impl EntailmentInfo {
-    /// Whether texts of so many bytes together are likely to be truncated.
+    /// True if texts of so many bytes together are likely to be truncated.
     #[must_use]
     pub const fn may_cut(&self, bytes: usize) -> bool {
         bytes / BYTES_PER_TOKEN > self.most_tokens
@@ -54,9 +65,9 @@ pub trait Entailment {
     /// Name, file hash and limits of the model.
     fn info(&self) -> EntailmentInfo;
 
-    /// Verdicts on the pairs, in input order. The call blocks the model's thread, so callers pass short lists.
+    /// Probabilities for each pair, in input order. The call blocks the model's thread, so callers pass short lists.
     ///
     /// # Errors
     /// [`ModelError::Decode`] when the runtime reports an error.
-    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError>;
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<EntailmentProbabilities>, ModelError>;
 }

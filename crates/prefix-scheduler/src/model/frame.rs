@@ -1,8 +1,8 @@
-//! What stands around the user's message of a prompt.
+//! Prompt format: the text around the user's message.
 
 use super::YesNoPrompt;
 
-/// Whether and how prompts take the chat template of the model's file.
+/// Use of the chat template of the model's file in prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Frame {
     /// The template that llama.cpp takes the file's for. It knows templates by their marks and does not evaluate them.
@@ -15,7 +15,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// All frames.
+    /// All prompt formats.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Jinja, Self::Plain];
 
     /// Its name in commands and tables.
@@ -29,8 +29,8 @@ impl Frame {
     }
 }
 
-/// What measurements of a generator, such as its position bias, belong to: its [`weights`](super::weights), the frame of its
-/// prompts where it is not llama.cpp's, and the prompt of a causal reranker.
+/// Identity under which measurements of a generator, such as its position bias, are stored: its [`weights`](super::weights), the
+/// frame of its prompts where it is not llama.cpp's, and the prompt of a causal reranker.
 #[must_use]
 pub fn measured_on(weights: &str, frame: Frame, yes_no: YesNoPrompt) -> String {
     let frame = (frame != Frame::Chat).then(|| frame.name());
@@ -42,7 +42,7 @@ pub fn measured_on(weights: &str, frame: Frame, yes_no: YesNoPrompt) -> String {
 mod tests {
     use super::*;
 
-    /// A profile that was measured with the template says nothing of prompts without it.
+    /// A profile that was measured with the template says nothing about prompts without it.
     #[test]
     fn measurements_belong_to_a_frame() {
         let of = Frame::ALL.map(|frame| measured_on("aa+bbx1", frame, YesNoPrompt::Generic));

@@ -60,7 +60,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether the logits of this token are needed.
+    /// True if the logits of this token are needed.
     #[must_use]
     pub fn is_read(&self) -> bool {
         !self.targets.is_empty() || !self.draws.is_empty()
@@ -76,7 +76,7 @@ pub struct Draw {
     pub uniform: f64,
     /// The tokens to choose from; `None` for the whole vocabulary.
     pub allowed: Option<Vec<Token>>,
-    /// Whether [`DrawnToken::distribution`] is wanted.
+    /// True if [`DrawnToken::distribution`] is wanted.
     pub distribution: bool,
 }
 
@@ -119,7 +119,7 @@ fn log_probabilities(logits: &[f32]) -> Vec<f32> {
 /// Result of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
-    /// What is read of every target, in the order of [`Batch::targets`]; NaN if the row's logits are invalid.
+    /// Score of every target, in the order of [`Batch::targets`]; NaN if the row's logits are invalid.
     pub scores: Vec<f64>,
     /// Drawn tokens in the order of [`Batch::draws`], by [`Draw::from_logits`]. `None` if the normaliser of the logits is
     /// not finite. Other rows are not affected.
@@ -148,14 +148,14 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
 
-    /// What a saved state depends on beside its tokens: the model's weights, the types and the layout of its cells, the
+    /// Everything but the tokens that a saved state depends on: the model's weights, the types and the layout of its cells, the
     /// runtime's build. States of equal identities can be exchanged. `None` if states cannot be saved.
     fn state_identity(&self) -> Option<String> {
         None
     }
 
-    /// Whether saving and restoring a state takes little time beside evaluating its tokens. Between an accelerator and the states lies
-    /// a bus, and moving them may take longer than reading a passage again.
+    /// True if saving and restoring a state takes little time compared with evaluating its tokens. On an accelerator, states cross
+    /// a bus, which may take longer than evaluating a passage again.
     fn saves_cheaply(&self) -> bool {
         true
     }
@@ -184,9 +184,8 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Empties the cache, which no sequence uses any more. With `numbers` what its cells hold is erased, too: a step that is
-    /// evaluated in tiles also multiplies cells that are free or masked, and a product with what is no number is none.
-    /// Without, the next sequences take the cells that they would take in a new cache.
+    /// Empties the cache, which no sequence uses any more. With `numbers` the content of its cells is erased, too: a step that
+    /// is evaluated in tiles also multiplies cells that are free or masked, and a product with NaN is NaN. Without, the next sequences take the cells that they would take in a new cache.
     fn clear(&mut self, _numbers: bool) {}
 
     /// Evaluates the rows, scores the targets and makes the draws. A row without a finite normaliser is not an error:
@@ -208,9 +207,9 @@ pub trait Tokenizer: Send + Sync {
         self.text(text)
     }
 
-    /// Tokenises template text and parses control tokens. `opening` adds the beginning-of-sequence token if the model
+    /// Tokenises template text and parses control tokens. `first` adds the beginning-of-sequence token if the model
     /// uses one.
-    fn template(&self, text: &str, opening: bool) -> Vec<Token>;
+    fn template(&self, text: &str, first: bool) -> Vec<Token>;
 
     /// Bytes of the tokens. They may be invalid UTF-8, because a character can span several tokens.
     fn bytes(&self, tokens: &[Token]) -> Vec<u8>;
@@ -220,14 +219,14 @@ pub trait Tokenizer: Send + Sync {
         String::from_utf8_lossy(&self.bytes(tokens)).into_owned()
     }
 
-    /// Whether a token ends the model's turn (end of sequence or end of turn).
+    /// True if a token ends the model's turn (end of sequence or end of turn).
     fn ends_turn(&self, token: Token) -> bool;
 
     /// Chat template around the user's message: the text before the message, and the text between message and answer.
     /// `None` for [`Frame::Plain`] and for a model without a chat template.
     ///
     /// # Errors
-    /// Why the template of the model's file gives no such frame.
+    /// Why the template of the model's file gives no such text.
     fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String>;
 }
 
@@ -248,13 +247,13 @@ pub struct GeneratorInfo {
     pub bytes: u64,
     /// Maximum sequence length of the training, in tokens.
     pub trained_context: usize,
-    /// Whether prompts use the model's chat template.
+    /// True if prompts use the model's chat template.
     pub chat: bool,
-    /// The configured frame of prompts.
+    /// The configured prompt format.
     pub frame: Frame,
     /// The prompt of the method `yes-no`.
     pub yes_no: YesNoPrompt,
-    /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
+    /// Device that computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
     pub compute: String,
     /// The adapter that is applied to it.
     pub adapter: Option<AdapterInfo>,
@@ -297,7 +296,7 @@ impl GeneratorInfo {
         weights(&self.sha256, self.adapter.as_ref())
     }
 
-    /// The frame that prompts have: the configured one, or plain text for a model without a template.
+    /// The prompt format in use: the configured one, or plain text for a model without a template.
     #[must_use]
     pub const fn frame_in_use(&self) -> Frame {
         if self.chat { self.frame } else { Frame::Plain }

@@ -19,11 +19,11 @@ pub struct Encoded {
 /// How a passage is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortening {
-    /// Maximum number of tokens of a passage, set by the caller; `None` for no limit of its own.
+    /// Maximum number of tokens of a passage, set by the caller; `None` for the model's limit only.
     pub passage_tokens: Option<usize>,
-    /// Whether a passage may be cut to fit the model.
+    /// True if a passage may be cut to fit the model.
     pub truncate: bool,
-    /// Whether its first tokens are dropped, and not its last ones.
+    /// True if its first tokens are dropped, and not its last ones.
     pub from_start: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct RerankerInfo {
     pub sha256: String,
     /// Architecture and file format, for people.
     pub description: String,
-    /// What the utility is made from, for people, such as `logit of LABEL_0`.
+    /// Output that gives the utility, for people, such as `logit of LABEL_0`.
     pub output: String,
     /// Maximum number of tokens of a pair, or of a text for an embedding model.
     pub most_tokens: usize,
@@ -84,7 +84,7 @@ pub trait Reranker {
     /// Name, file hash and limits of the model.
     fn info(&self) -> RerankerInfo;
 
-    /// Tokenises a query. One that leaves no room for a passage loses its end, where `truncate` says that it may.
+    /// Tokenises a query. A query that leaves no tokens for a passage loses its end if `truncate` is set, else it is an error.
     ///
     /// # Errors
     /// [`TextError`]: [`TextError::TooLong`] where the query may not be cut.
@@ -101,7 +101,7 @@ pub trait Reranker {
         0
     }
 
-    /// Whether the passage can be scored without evaluating it, because its vector was kept.
+    /// True if the passage can be scored without evaluating it, because its vector was cached.
     fn is_known(&self, _passage: &Encoded) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Which prompt a causal model answers with a relevance: rerankers of this kind were trained with a prompt of their own.
+//! Prompts that a causal model answers with a relevance. Each reranker of this kind was trained with its own prompt.
 
 /// The prompt of the ranking method `yes-no`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,8 +38,8 @@ impl YesNoPrompt {
         Self::ALL.into_iter().find(|prompt| prompt.name() == name)
     }
 
-    /// The prompt that a model was trained with, by the architecture and the names of its file. Punctuation and case of names do not
-    /// count. The generic one where none of the names is a reranker's.
+    /// The prompt that a model was trained with, by the architecture and the names of its file. Punctuation and case of names do
+    /// not count. The generic one where none of the names is a reranker's.
     #[must_use]
     pub fn of_model<'a>(architecture: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| {

@@ -31,11 +31,11 @@ pub struct Segment {
     /// Index of the first scored token; `None` for a context-only segment. The first token of a sequence has no
     /// predecessor and is never scored.
     pub scored_from: Option<usize>,
-    /// What a score is.
+    /// Meaning of a score.
     pub reads: Reads,
 }
 
-/// What is read of a scored token.
+/// Meaning of the score of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reads {
     /// Its natural log-probability.
@@ -54,7 +54,7 @@ pub struct Target {
     pub index: usize,
     /// The token.
     pub token: Token,
-    /// What is read of it.
+    /// Meaning of its score.
     pub reads: Reads,
 }
 
@@ -118,7 +118,7 @@ pub struct Plan {
     naive_tokens: usize,
     /// Sequences that end at a node and that no sample continues yet.
     ended: HashMap<usize, usize>,
-    /// Samples whose first token's distribution is kept.
+    /// Samples whose first token's distribution is part of the result.
     distributions: std::collections::BTreeSet<NodeId>,
 }
 
@@ -199,7 +199,7 @@ impl Plan {
         self.distributions.insert(sample);
     }
 
-    /// Whether [`Plan::keep_distribution`] was called for a sample.
+    /// True if [`Plan::keep_distribution`] was called for a sample.
     #[must_use]
     pub fn keeps_distribution(&self, sample: NodeId) -> bool {
         self.distributions.contains(&sample)
@@ -211,7 +211,7 @@ impl Plan {
         self.nodes[node.0].grow.as_ref()
     }
 
-    /// Whether any node is sampled. Scans all nodes.
+    /// True if any node is sampled. Scans all nodes.
     #[must_use]
     pub fn has_samples(&self) -> bool {
         self.nodes.iter().any(|node| node.grow.is_some())
@@ -236,7 +236,7 @@ impl Plan {
         self.nodes.len()
     }
 
-    /// Whether nothing was added.
+    /// True if nothing was added.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -320,7 +320,7 @@ impl Plan {
         self.nodes[node.0].parent.map(NodeId)
     }
 
-    /// Whether no node comes after a node.
+    /// True if no node comes after a node.
     #[must_use]
     pub fn is_leaf(&self, node: NodeId) -> bool {
         self.nodes[node.0].children.is_empty()
@@ -355,14 +355,14 @@ impl Plan {
         parts.iter().rev().flat_map(|&part| self.nodes[part].tokens.iter().copied()).collect()
     }
 
-    /// Whether a node has children and none of its logits is read. Its cache cells are then its only result, and a
+    /// True if a node has children and none of its logits is read. Its cache cells are then its only result, and a
     /// copy of them replaces its evaluation.
     #[must_use]
     pub fn is_context(&self, node: NodeId) -> bool {
         !self.nodes[node.0].children.is_empty() && self.rows(node.0) == 0
     }
 
-    /// Whether a node has children, all of its own tokens are scored, and no logits of its last token are read. Its cells and
+    /// True if a node has children, all of its own tokens are scored, and no logits of its last token are read. Its cells and
     /// these log-probabilities are then its only results, and both together replace its evaluation.
     #[must_use]
     pub fn is_scored_context(&self, node: NodeId) -> bool {

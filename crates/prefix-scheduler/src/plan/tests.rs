@@ -56,7 +56,7 @@ fn a_logit_and_a_log_probability_of_a_token_are_two_scores() {
     let reads: Vec<Reads> = plan.targets(logit[0].0, 1).iter().map(|target| target.reads).collect();
     assert_eq!(reads, [Reads::Logit, Reads::LogProbability]);
     assert_eq!((plan.cost().rows, plan.cost().tokens), (1, 2));
-    // What is kept beside a state are log-probabilities.
+    // Only log-probabilities are stored beside a state, not logits.
     let behind = [Segment::context(tokens("ab")), Segment::logits(tokens("cd")), Segment::context(tokens("e"))];
     let path = plan.add(&behind);
     assert!(!plan.is_scored_context(path[1]));

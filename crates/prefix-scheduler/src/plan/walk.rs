@@ -116,13 +116,13 @@ impl Walk {
         self.held
     }
 
-    /// Whether at least one token of a sample was recorded with [`Walk::grow`].
+    /// True if at least one token of a sample was recorded with [`Walk::grow`].
     #[must_use]
     pub fn growing(&self) -> bool {
         !self.grown.is_empty()
     }
 
-    /// Whether all nodes are evaluated.
+    /// True if all nodes are evaluated.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.head >= self.order.len()
@@ -189,7 +189,7 @@ impl Walk {
         self.grown.get(&sample).map_or(0, Vec::len)
     }
 
-    /// Whether `node` can follow its parent in the same step. The step's last piece must end the parent, and `node`
+    /// True if `node` can follow its parent in the same step. The step's last piece must end the parent, and `node`
     /// must be its only child, which inherits the sequence. A second child would need a copy of cells that are not
     /// evaluated yet, and a sample would need a token that is not drawn yet.
     fn goes_on(&self, node: usize, last: Option<&Piece>) -> bool {
@@ -219,8 +219,8 @@ impl Walk {
         (tokens[offset], here.start + offset)
     }
 
-    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`. What follows the earlier tokens of
-    /// a sample is known.
+    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`. The successors of the earlier tokens of
+    /// a sample are known.
     pub fn draws(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId)> {
         let node = piece.node.0;
         let known = self.known(node);

@@ -1,8 +1,8 @@
 //! The lists in front of a model that gives turns, in tokens, and whether one more can end in time behind them.
 //!
-//! A list enters with an estimate, before anything is tokenised: its bytes times tokens a byte, which are learnt from the lists
-//! that were. Of another list as much is in front of it as that gets done in the turns that this one takes. An entry is gone when
-//! nobody waits for its list any more.
+//! A list enters with an estimate, before anything is tokenised: its bytes times the tokens per byte of earlier lists. Lists are
+//! served round-robin, so another list delays it by at most as many turns as it needs itself. An entry is removed when nobody waits
+//! for its list any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use super::pace::{Kind, Pace};
 use crate::call::Call;
 use numeric::{count, real};
 
-/// Tokens a byte before anything is learnt: English text has about four bytes a token.
+/// Tokens per byte before anything is learnt: English text has about four bytes per token.
 const PRIOR: f64 = 0.25;
 
-/// Bounds of what one list may teach. What is kept from earlier lists costs nothing, but not all of the next one may be kept.
+/// Bounds of what one list may teach. Cached results cost nothing, but the next list may have fewer of them.
 const TAUGHT: (f64, f64) = (0.025, 2.0);
 
 /// Weight of a new list.
@@ -33,9 +33,9 @@ pub(super) struct Size {
     pub turns: usize,
     /// Most tokens of a turn.
     pub turn: usize,
-    /// Whether it may be refused. What belongs to work that was begun is not.
+    /// True if it may be refused. Work that has begun is never refused.
     pub refusable: bool,
-    /// Whether a part of it is an answer: then only what is ahead of it has to end in time.
+    /// True if a part of it is an answer: then only what is ahead of it has to end in time.
     pub partial: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Backlog {
 struct Lists {
     open: BTreeMap<u64, Open>,
     next: u64,
-    /// Tokens a byte.
+    /// Tokens per byte.
     ratio: f64,
 }
 
@@ -67,7 +67,7 @@ struct Lists {
 struct Open {
     /// Tokens to evaluate.
     left: usize,
-    /// Those of each of its turns, about.
+    /// Approximate tokens of each of its turns.
     turn: usize,
 }
 
@@ -161,7 +161,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What the worker reports the list's progress to.
+    /// The receiver of the worker's reports on the list's progress.
     pub const fn report(&self) -> Report {
         Report { number: self.number, size: self.size, is_known: false }
     }
@@ -173,17 +173,17 @@ impl Drop for Entry {
     }
 }
 
-/// Where the progress of a list is reported.
+/// Receives the progress of a list.
 #[derive(Debug)]
 pub(super) struct Report {
     number: u64,
     size: Size,
-    /// Whether its exact size was reported.
+    /// True if its exact size was reported.
     is_known: bool,
 }
 
 impl Report {
-    /// Whether the list may be refused, and so dropped.
+    /// True if the list may be refused, and so dropped.
     pub const fn is_refusable(&self) -> bool {
         self.size.refusable
     }
@@ -213,7 +213,7 @@ mod tests {
         Size { bytes, ..SIZE }
     }
 
-    /// A model of 1,000 tokens a second, of which .8 of the time may be filled, and a call of its server.
+    /// A model of 1,000 tokens per second, of which 0.8 of the time may be filled, and a call of its server.
     struct Bench {
         backlog: Arc<Backlog>,
         call: Call,
@@ -244,7 +244,7 @@ mod tests {
         let bench = Bench::new(None);
         let long = bench.enter(size(8_000), 10_000).unwrap();
         assert_eq!(bench.backlog.total(), 2_000);
-        // One turn of 1,000 tokens and 300 of its own: 1.3 seconds.
+        // One turn of 1,000 tokens of the other list and 300 of this one: 1.3 seconds.
         assert_eq!(bench.enter(size(1_200), 1_500).unwrap_err(), later(100), "1.3 of 1.2 seconds");
         assert_eq!(bench.backlog.expected(size(1_200)), Some(Duration::from_millis(1_300)));
         assert_eq!(Backlog::new(None).expected(size(1_200)), None, "nothing was measured");
@@ -285,7 +285,7 @@ mod tests {
         report.set(&bench.backlog, 500);
         assert_eq!(bench.backlog.total(), 500);
         drop(entry);
-        // An eighth of the way from .25 to 1.25.
+        // An eighth of the way from 0.25 to 1.25.
         let next = bench.enter(size(4_000), 60_000).unwrap();
         assert_eq!(bench.backlog.total(), 1_500, "the first size teaches, the rest of a list does not");
         drop(next);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(bench.backlog.total(), 70);
     }
 
-    /// Lists whose vectors were all kept, and lists of texts that are nothing but frames.
+    /// Lists whose vectors were all cached, and lists of texts that are only the prompt format.
     #[test]
     fn strange_lists_teach_little() {
         let bench = Bench::new(None);

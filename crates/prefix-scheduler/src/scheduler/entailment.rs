@@ -1,7 +1,7 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
 //! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often
-//! it stands in a list, and verdicts are kept for pairs that come again. The kept verdicts take a fixed number of bytes each,
+//! it stands in a list, and verdicts are cached for pairs that come again. The cached verdicts take a fixed number of bytes each,
 //! whatever the length of the texts: the key is their SHA-256.
 
 use std::collections::HashMap;
@@ -20,8 +20,7 @@ use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
 use crate::model::ModelError;
-use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
-use rag_metrics::belief::Verdict;
+use crate::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 
 /// Pairs judged before another request has its turn.
 const TURN: usize = 64;
@@ -34,7 +33,7 @@ pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Entailment)) -> Result<(
 /// How the worker is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntailmentOptions {
-    /// Verdicts that are kept, about 150 bytes each; 0 for none.
+    /// Verdicts that are cached, about 150 bytes each; 0 for none.
     pub cache_entries: usize,
 }
 
@@ -50,11 +49,11 @@ pub struct ConfiguredModel {
 /// Verdicts and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// One a pair, in the order of the list.
-    pub verdicts: Vec<Verdict>,
+    /// One per pair, in the order of the list.
+    pub verdicts: Vec<EntailmentProbabilities>,
     /// Pairs that the model judged for this list.
     pub judged: usize,
-    /// Whether some of the pairs are likely to be longer than what the model reads.
+    /// True if some of the pairs are likely to be longer than what the model reads.
     pub long: bool,
     /// The model.
     pub model: EntailmentInfo,
@@ -68,7 +67,7 @@ pub struct Judged {
 struct List {
     pairs: Vec<TextPair>,
     submitted: Instant,
-    /// What is open of it; `None` before its first turn.
+    /// Its unfinished pairs; `None` before its first turn.
     progress: Option<Progress>,
     judged: usize,
 }
@@ -80,7 +79,7 @@ struct Progress {
     open: Vec<usize>,
     /// For every pair the first one that is equal.
     first: Vec<usize>,
-    verdicts: HashMap<usize, Verdict>,
+    verdicts: HashMap<usize, EntailmentProbabilities>,
 }
 
 impl Progress {
@@ -99,8 +98,8 @@ impl Progress {
         Self { started: Instant::now(), open, first, verdicts: HashMap::new() }
     }
 
-    /// One verdict a pair; `None` while one is missing.
-    fn finished(&self) -> Option<Vec<Verdict>> {
+    /// One verdict per pair; `None` while one is missing.
+    fn finished(&self) -> Option<Vec<EntailmentProbabilities>> {
         self.first.iter().map(|first| self.verdicts.get(first).copied()).collect()
     }
 }
@@ -185,7 +184,7 @@ impl Judge {
         self.judged.load(Ordering::Relaxed)
     }
 
-    /// Pairs whose verdict was kept from an earlier list, since the start.
+    /// Pairs whose verdict was cached from an earlier list, since the start.
     #[must_use]
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
@@ -220,9 +219,9 @@ impl TakesTurns for Judging {
     }
 }
 
-/// The verdicts that are kept.
+/// The verdicts that are cached.
 struct Verdicts {
-    cache: Option<LruCache<[u8; 32], Verdict>>,
+    cache: Option<LruCache<[u8; 32], EntailmentProbabilities>>,
     judged: Arc<AtomicU64>,
     kept: Arc<AtomicU64>,
 }
@@ -238,7 +237,7 @@ impl Verdicts {
             && let Some(index) = progress.open.pop()
         {
             let pair = &list.pairs[index];
-            // Hashing counts, too: a turn of verdicts that are kept is as long as any other.
+            // Hashing counts, too: a turn of verdicts that are cached is as long as any other.
             bytes += pair.premise.len() + pair.hypothesis.len();
             let key = key(&model_sha256, pair);
             match self.cache.as_mut().and_then(|cache| cache.get(&key)) {
@@ -273,8 +272,8 @@ impl Verdicts {
     }
 }
 
-/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A worker
-/// that loads its model again may find another file.
+/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A
+/// worker that loads its model again may find another file.
 fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((pair.question as u64).to_le_bytes());

@@ -18,7 +18,7 @@ pub use worker::{Load, Status};
 use crate::call::Stopped;
 use crate::model::ModelError;
 
-/// What a plan may need more of than there is, of [`ScheduleError::TooLarge`].
+/// A resource that a plan may need too much of ([`ScheduleError::TooLarge`]).
 pub const SEQUENCES: &str = "sequences";
 
 /// Why work was not carried out.

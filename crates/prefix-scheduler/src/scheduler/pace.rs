@@ -50,18 +50,19 @@ struct Speeds {
 }
 
 impl Speeds {
-    /// What to refuse by; `None` where it is unknown.
+    /// Speed for refusals; `None` if it is unknown.
     fn fastest(&self, now: Instant) -> Option<f64> {
         let recent = self.last.is_some_and(|last| now.saturating_duration_since(last) <= SILENCE);
         self.full.speed().filter(|_| recent)
     }
 
-    /// What prompts are read with: full steps, or all where these were faster, as after a step in which the process was halted.
+    /// Speed of reading prompts: that of full steps, or all where these were faster, as after a step in which the process was
+    /// halted.
     fn reading(&self) -> Option<f64> {
         self.full.speed().into_iter().chain(self.all.speed()).reduce(f64::max)
     }
 
-    /// What the time of a request of this kind is counted by.
+    /// Speed that gives the time of a request of this kind.
     fn of(&self, kind: Kind) -> Option<f64> {
         match kind {
             Kind::Reads => self.reading(),
@@ -90,7 +91,7 @@ impl Mean {
     }
 }
 
-/// What a request has the model do, which decides at what speed its time is counted.
+/// The model's work for a request; it decides at which speed its time is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It reads prompts. Samples of other requests grow beside them, in the same steps.
@@ -132,27 +133,27 @@ impl Pace {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tokens a second over all latest steps; `None` before the first step.
+    /// Tokens per second over all latest steps; `None` before the first step.
     #[must_use]
     pub fn speed(&self) -> Option<f64> {
         self.speeds().all.speed()
     }
 
-    /// Tokens a second of the latest full steps, however long ago; `None` before the first.
+    /// Tokens per second of the latest full steps, however long ago; `None` before the first.
     #[must_use]
     pub fn full(&self) -> Option<f64> {
         self.speeds().full.speed()
     }
 
-    /// Says that there was time for nothing at the present speed, so that no step will show a better one.
-    pub fn bought_nothing(&self) {
+    /// Reports that no request could be served at the present speed, so that no step will measure a better one.
+    pub fn mark_idle(&self) {
         let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         speeds.idle_since.get_or_insert_with(Instant::now);
     }
 
-    /// Tokens a second that prompts are read with; `None` before the first step.
+    /// Speed of reading prompts in tokens per second; `None` before the first step.
     ///
-    /// Where it [bought nothing](Self::bought_nothing), it rises towards the `best` speed that was seen until the next step, so that a
+    /// If the model is [idle](Self::mark_idle), it rises towards the `best` speed that was seen until the next step, so that a
     /// speed that was measured too low is measured anew after a while.
     #[must_use]
     pub fn reading(&self, best: f64) -> Option<f64> {
@@ -167,7 +168,7 @@ impl Pace {
         Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
 
-    /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
+    /// True if `left` tokens that wait for nothing cannot be evaluated within `time`.
     #[must_use]
     pub fn hopeless(&self, left: usize, time: Duration) -> bool {
         self.late_by(left, time, OPTIMISM).is_some()
@@ -184,7 +185,7 @@ impl Pace {
         (late > 0.0).then(|| delay(late))
     }
 
-    /// Whether `own` tokens of this kind may be admitted behind `ahead` tokens of any.
+    /// Decides if `own` tokens of this kind may be admitted behind `ahead` tokens of any kind.
     ///
     /// With a deadline, `time` is what is left of it, and both must fit. Without one, `wait` bounds the time until the work
     /// begins. Before the first step nothing is known, and everything is admitted; so is the first request in line, from
@@ -243,7 +244,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A generator that reads 1,000 tokens a second.
+    /// A generator that reads 1,000 tokens per second.
     fn thousand() -> Pace {
         let pace = Pace::default();
         pace.record(1_000, SECOND, true);
@@ -257,7 +258,7 @@ mod tests {
         assert!(!pace.hopeless(usize::MAX, SECOND));
     }
 
-    /// Worked by hand: samples alone take 20 tokens a second, prompts are read at 1,000.
+    /// Worked by hand: samples alone take 20 tokens per second, prompts are read at 1,000.
     #[test]
     fn prompts_are_counted_at_the_speed_at_which_they_are_read() {
         let (pace, three) = (thousand(), Some(3 * SECOND));
@@ -270,7 +271,7 @@ mod tests {
         assert!(pace.admit((1, Kind::Draws), 10_000, None, Some(10 * SECOND)).is_err());
     }
 
-    /// Worked by hand at 1,000 tokens a second, of which .8 of the time left may be filled.
+    /// Worked by hand at 1,000 tokens per second, of which 0.8 of the time left may be filled.
     #[test]
     fn a_deadline_bounds_what_is_ahead_and_the_work_itself() {
         let pace = thousand();
@@ -330,10 +331,11 @@ mod tests {
         let halted = thousand();
         halted.record(512, Duration::from_hours(1), true);
         assert!(halted.reading(1_000.0).unwrap() < 200.0);
-        // Where what follows is too short of time to read anything, nothing is measured; half of the rest is forgotten in 15 seconds.
+        // If later requests have too little time to read anything, nothing is measured; the old speeds lose half their weight in 15
+        // seconds.
         let later = Instant::now() + Duration::from_secs_f64(FORGET);
         assert!(halted.reading_at(1_000.0, later).unwrap() < 200.0, "a pause alone says nothing");
-        halted.bought_nothing();
+        halted.mark_idle();
         let (before, after) = (halted.reading(1_000.0).unwrap(), halted.reading_at(1_000.0, later).unwrap());
         assert!((after - f64::midpoint(before, 1_000.0)).abs() < 1.0, "{before} {after}");
         assert_eq!(halted.reading_at(50.0, later), halted.reading(0.0), "never below what was measured");
@@ -343,7 +345,7 @@ mod tests {
         assert!(halted.reading(0.0).unwrap() > 600.0, "{:?}", halted.reading(0.0));
     }
 
-    /// A process that was halted in a step refused every request with a deadline from then on, and so never learnt its speed again.
+    /// A process that was halted in a step refused every later request with a deadline, and so never measured its speed again.
     #[test]
     fn a_halt_in_the_middle_of_a_step_is_forgotten() {
         let pace = thousand();
@@ -359,7 +361,7 @@ mod tests {
         let later = now + SILENCE + SECOND;
         assert_eq!(pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, later), Ok(()));
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none(), "it is tried");
-        // Steps that are not full say nothing of full ones.
+        // Steps that are not full say nothing about full ones.
         pace.record(3, SECOND / 100, false);
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none());
         // The first full step after the silence is believed: the request is not dropped for what was before.

@@ -80,7 +80,7 @@ impl Unreadable {
 /// Scores and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// One score a passage, in the order of the list; not a number for one that was left out.
+    /// One score per passage, in the order of the list; not a number for one that was left out.
     pub scores: Vec<f64>,
     /// Tokens dropped from each passage.
     pub cut: Vec<usize>,
@@ -90,7 +90,7 @@ pub struct Scored {
     pub unreadable: Unreadable,
     /// Tokens evaluated.
     pub tokens: usize,
-    /// Tokens of passages whose vectors were kept.
+    /// Tokens of passages whose vectors were cached.
     pub known: usize,
     /// Turns with the model.
     pub steps: usize,
@@ -115,13 +115,13 @@ const REST: Duration = Duration::from_secs(30);
 /// How long who can do without the model waits for a server that already serves to load it.
 const WHILE_LOADING: Duration = Duration::from_secs(1);
 
-/// What is asked of the model.
+/// A request to the model.
 enum Wanted {
     Scores(Box<Asked>),
     States(states::Texts),
 }
 
-/// What it answers.
+/// An answer of the model.
 enum Given {
     Scores(Scored),
     States(Vec<TokenStates>),
@@ -135,10 +135,10 @@ pub struct PassageScorer {
     scored: Arc<AtomicU64>,
     /// When it could not be loaded last.
     failed: Arc<Mutex<Option<Instant>>>,
-    /// Whether who can do without it waits for its file only [`WHILE_LOADING`].
+    /// True if callers that can do without the model wait for its file only [`WHILE_LOADING`].
     dispensable: Arc<AtomicBool>,
     model: ConfiguredModel,
-    /// Settings that its scores depend on beside its file; empty for the defaults.
+    /// Settings that its scores depend on besides its file; empty for the defaults.
     settings: Arc<str>,
 }
 
@@ -174,7 +174,7 @@ impl PassageScorer {
         })
     }
 
-    /// Names the settings that its scores depend on beside its file; empty for the defaults.
+    /// Names the settings that its scores depend on besides its file; empty for the defaults.
     #[must_use]
     pub fn with_settings(self, settings: &str) -> Self {
         Self { settings: settings.into(), ..self }
@@ -192,12 +192,12 @@ impl PassageScorer {
         self.worker.status()
     }
 
-    /// Whether it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried
+    /// True if it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried
     /// again.
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        // The worker tells its state after it has answered, so what counts is that it is not ready again.
+        // The worker tells its state after it has answered, so the test waits until it is not ready.
         let ready = matches!(&*self.worker.status().borrow(), Status::Ready(_));
         !ready && failed.is_some_and(|at| at.elapsed() < REST)
     }
@@ -213,7 +213,7 @@ impl PassageScorer {
         (self.info().is_none() && self.dispensable.load(Ordering::Relaxed)).then_some(WHILE_LOADING)
     }
 
-    /// What is known of the model; `None` until it is loaded.
+    /// Description of the model; `None` until it is loaded.
     #[must_use]
     pub fn info(&self) -> Option<RerankerInfo> {
         match &*self.worker.status().borrow() {

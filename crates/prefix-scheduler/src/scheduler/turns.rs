@@ -1,7 +1,7 @@
 //! Lists that share a model in turns, so that a long one does not hold a short one up.
 //!
-//! What a turn does is the business of `entailment` and `reranker`. What cannot end in time behind the others is refused before it
-//! comes in (`backlog`). A list is dropped before its next turn when its call stops or nobody waits for it, or when it can no
+//! `entailment` and `reranker` define the work of a turn. `backlog` refuses a list that cannot end in time behind the others.
+//! A list is dropped before its next turn when its call stops or nobody waits for it, or when it can no
 //! longer end in time: what is worked on until its deadline ends it is lost, and with it the time of the lists behind. One that
 //! panics is dropped with its reply; the others have their turns when the model is there again.
 
@@ -25,7 +25,7 @@ use numeric::{count, real};
 pub(super) trait TakesTurns: Send + 'static {
     /// A list and what was done of it.
     type List: Send + 'static;
-    /// What a whole list is answered.
+    /// The answer to a whole list.
     type Answer: Send + 'static;
     /// Why a list is not answered.
     type Error: From<ScheduleError> + Send + 'static;
@@ -53,7 +53,7 @@ pub(super) trait TakesTurns: Send + 'static {
         None
     }
 
-    /// Whether a part of a list is an answer.
+    /// True if a part of a list is an answer.
     fn is_partial(_list: &Self::List) -> bool {
         false
     }
@@ -87,13 +87,13 @@ pub(super) struct Job<T: TakesTurns> {
     call: Call,
     /// Until when it is waited for.
     due: Option<Instant>,
-    /// Whether a part of it is done.
+    /// True if a part of it is done.
     begun: bool,
     report: Report,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
-/// A list on its way to the worker, which may load its model for minutes: whoever asked takes it back when it leaves, and with it
+/// A list in the worker's queue, which may load its model for minutes: whoever asked takes it back when it leaves, and with it
 /// the permit of its call.
 pub(super) struct Handed<T: TakesTurns>(Arc<Mutex<Option<Job<T>>>>);
 
@@ -171,7 +171,7 @@ fn serve<T: TakesTurns>(
     backlog: &Backlog,
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
-    // What the model allocates at its first step says nothing of its speed.
+    // The first step includes allocations of the model, so its time is not measured.
     let mut is_warm = false;
     loop {
         if jobs.is_empty() {
@@ -193,9 +193,9 @@ fn serve<T: TakesTurns>(
         }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
-        // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
-        // theirs. One that nobody waits behind is begun, and its first turn says more of the speed; unless whoever asks can do without
-        // it, and by the speed of a moment ago it would be in vain.
+        // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails
+        // is theirs. One that nobody waits behind is begun, and its first turn says more of the speed; unless whoever asks can do
+        // without it, and by the speed of a moment ago it would be in vain.
         let late = if !job.begun && !jobs.is_empty() {
             let late = droppable.and_then(|left| late_by(backlog, left, job.due, FILL));
             late.map(|retry_after| ScheduleError::Overloaded { retry_after })
@@ -229,7 +229,7 @@ fn serve<T: TakesTurns>(
         match outcome.transpose() {
             // Its size is known now: it has its turn, which took no time of the model.
             None if left.is_none() && T::left(&job.list).is_some() => jobs.push_front(job),
-            // What was done of it would be lost behind the turns of the others: it ends first.
+            // Its results would be lost behind the turns of the others, so it ends first.
             None if T::is_partial(&job.list)
                 && T::left(&job.list).is_some_and(|left| most_in_time(backlog, &job, left, jobs.len()) == Some(0)) =>
             {
@@ -241,8 +241,8 @@ fn serve<T: TakesTurns>(
     }
 }
 
-/// To how many tokens a list has to be cut of which a part is an answer and `left` are left, where so many `others` have their turns
-/// between its own; `None` where it fits, and for no end of its time, or no speed. 0 where it has to end with what is done.
+/// To how many tokens a list has to be cut of which a part is an answer and `left` are left, where so many `others` have their
+/// turns between its own; `None` where it fits, and for no end of its time, or no speed. 0 where it has to end with what is done.
 fn most_in_time<T: TakesTurns>(backlog: &Backlog, job: &Job<T>, left: usize, others: usize) -> Option<usize> {
     let (due, speed) = job.due.zip(backlog.pace.full())?;
     let tokens = speed * due.saturating_duration_since(Instant::now()).as_secs_f64();

@@ -1,8 +1,8 @@
 //! A thread that owns a model, whatever its kind: it loads the model, serves a queue of jobs, and starts again when either
 //! fails.
 //!
-//! A [`Service`] says what is done with the model; `generator`, `entailment` and `reranker` are the three there are. A failure is logged
-//! with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
+//! A [`Service`] says what is done with the model; `generator`, `entailment` and `reranker` are the three there are. A failure is
+//! logged with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
 //! `LAST_STEP`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
 /// Threads of this process that own a model, or are about to load one.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a thread of a worker is still there, because its last step takes longer than two seconds or a handle is held.
+/// True if a thread of a worker is still there, because its last step takes longer than two seconds or a handle is held.
 #[must_use]
 pub fn any_left() -> bool {
     THREADS.load(Ordering::SeqCst) > 0
@@ -38,11 +38,11 @@ pub fn any_left() -> bool {
 pub enum Load {
     /// At once, and again after a pause when that fails. Jobs that come meanwhile are turned away.
     AtStart,
-    /// When the first job comes. That job gets the error when it fails, and the next job tries again.
+    /// The first job loads it. That job gets the error when it fails, and the next job tries again.
     OnDemand,
 }
 
-/// What a worker does with its model.
+/// The work of a worker with its model.
 pub trait Service: Send + 'static {
     /// One piece of work, with the channel that its answer goes to. A job that is dropped answers UNAVAILABLE.
     type Job: Send + 'static;
@@ -73,7 +73,7 @@ pub trait Service: Send + 'static {
         self.abandon(&ScheduleError::Unavailable);
     }
 
-    /// Whether jobs were kept, for which the model is loaded again at once.
+    /// True if jobs are waiting, for which the model is loaded again at once.
     fn waiting(&self) -> bool {
         false
     }
@@ -95,7 +95,7 @@ pub enum Status<I> {
 }
 
 impl<I> Status<I> {
-    /// Whether a job would be served: a model that loads on demand counts.
+    /// True if a job would be served: a model that loads on demand counts.
     #[must_use]
     pub const fn serves(&self) -> bool {
         matches!(self, Self::Idle | Self::Ready(_))

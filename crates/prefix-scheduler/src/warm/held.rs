@@ -34,20 +34,20 @@ impl Held {
         self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the request has not asked for this key before. Its rounds begin with the same passages: seeing one in each of them
-    /// says nothing of other requests.
+    /// True if the request has not asked for this key before. Its rounds begin with the same passages: seeing one in each of them
+    /// says nothing about other requests.
     pub(super) fn is_first_sight(&self, key: &Key) -> bool {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(*key)
     }
 
-    /// Whether the bound leaves room for so many bytes.
+    /// True if the bound leaves room for so many bytes.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.0.total.load(Ordering::Relaxed).saturating_add(bytes) <= self.0.limit
     }
 
-    /// Holds a state if there is room. Returns whether there was. Where nothing else is held there is room for a state of any
-    /// size, or the largest could never be restored.
+    /// Holds a state if there is room. Returns true if there was. If nothing else is held, a state of any
+    /// size is accepted: the largest could never be restored otherwise.
     pub fn insert(&self, key: Key, state: State) -> bool {
         let fits = |before: u64, total: u64| total <= self.0.limit || (before == 0 && self.0.limit > 0);
         let more = |before: u64| before.checked_add(size(&state)).filter(|total| fits(before, *total));
@@ -60,7 +60,7 @@ impl Held {
         true
     }
 
-    /// Drops the states that a round does not begin with, to make room for those which it leaves.
+    /// Drops the states that a round does not begin with, to free bytes for the states that it saves.
     pub fn keep_only(&self, keys: &[(NodeId, Key)]) {
         let named: HashSet<&Key> = keys.iter().map(|(_, key)| key).collect();
         self.states().retain(|key, state| {

@@ -1,4 +1,4 @@
-//! Which states there are, for a plan that is not made yet.
+//! The cached states that a future plan would find.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ impl Kept {
     #[must_use]
     pub fn tokens(&self, plan: &Plan) -> usize {
         let there = |key: &Key| self.there.contains(key) || self.held.get(key).is_some();
-        // A passage right after the opening is looked for with its scores, too: its cells are the same.
+        // A passage right after the prompt prefix is looked for with its scores, too: its cells are the same.
         let passage = |node| plan.parent(node).is_some_and(|parent| plan.parent(parent).is_none());
         let kept =
             |(node, key): &&(NodeId, Key)| there(key) || !key.scored && passage(*node) && there(&key.with_scores());

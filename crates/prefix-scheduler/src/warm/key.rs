@@ -10,7 +10,7 @@ use crate::plan::{NodeId, Plan, Token};
 pub struct Key {
     /// The hash of the tokens, the same with scores and without.
     pub hash: [u8; 32],
-    /// Whether the state holds the log-probabilities of its own tokens behind its cells.
+    /// True if the state holds the log-probabilities of its own tokens behind its cells.
     pub scored: bool,
 }
 
@@ -44,7 +44,7 @@ impl Key {
         Self { scored: false, ..self }
     }
 
-    /// What a file of the state is called and says of its owner: differs with the scores.
+    /// Name and owner mark of the state's file. It depends on whether the state holds scores.
     #[must_use]
     pub fn name(&self) -> [u8; 32] {
         if !self.scored {
@@ -55,7 +55,7 @@ impl Key {
 }
 
 /// The nodes of a plan below its roots whose evaluation a state replaces, each with its key, in the plan's order. A node
-/// whose tokens are scored has a key of its own.
+/// whose tokens are scored has a separate key.
 #[must_use]
 pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
     let mut all: Vec<Key> = Vec::with_capacity(plan.len());
@@ -101,7 +101,7 @@ mod tests {
         let known = passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &generator);
         assert_eq!(passage(&plan(&[&[1, 2], &[3, 4], &[7, 8, 9]]), &generator), known, "the query is no part of it");
         assert_ne!(passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &Key::of_generator("b")), known);
-        assert_ne!(passage(&plan(&[&[1, 9], &[3, 4], &[5, 6]]), &generator), known, "another opening");
+        assert_ne!(passage(&plan(&[&[1, 9], &[3, 4], &[5, 6]]), &generator), known, "another prompt prefix");
         assert_ne!(passage(&plan(&[&[1, 2], &[3, 9], &[5, 6]]), &generator), known, "another passage");
         assert_ne!(
             passage(&plan(&[&[1], &[2, 3, 4], &[5, 6]]), &generator),
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             (nodes(&plain), nodes(&scored)),
             (vec![1, 2], vec![1, 2]),
-            "the opening is a root, the query a leaf"
+            "the prompt prefix is a root, the query a leaf"
         );
         assert_ne!(plain[0].1, scored[0].1);
         assert_eq!(plain[1].1, scored[1].1, "the cells behind it are the same");

@@ -1,15 +1,15 @@
-//! Which states are kept: bounded in bytes, by use and by tokens saved a byte. Pure: it knows keys and sizes, no bytes, so
-//! that a simulation of a long trace runs the same code.
+//! Decides which states stay in memory: bounded in bytes, by use and by tokens saved per byte. Pure: it knows keys and sizes, no
+//! bytes, so that a simulation of a long trace runs the same code.
 //!
 //! **Order of eviction.** An entry's priority is `frequency * tokens / bytes`, set when it is used: the evaluation that it
-//! spares, by the room that it takes (GreedyDual-Size-Frequency; Cherkasova, 1998). The entry of the lowest priority goes
-//! first. Frequencies and priorities are halved after `SAMPLE` sights an entry, so that what was used often, but long ago,
-//! falls behind what is used now. On a Zipf trace this keeps more of the hits than a clock that advances with every
+//! saves, divided by its size (GreedyDual-Size-Frequency; Cherkasova, 1998). The entry of the lowest priority is evicted
+//! first. Frequencies and priorities are halved after `SAMPLE` sights an entry, so that entries used often, but long ago,
+//! fall behind entries in use. On a Zipf trace this keeps more of the hits than a clock that advances with every
 //! eviction, and as many where the popular passages change.
 //!
-//! **Admission** (TinyLFU). While there is room, every state is kept. A full store keeps a state only at the second sight of
-//! its key, and only if its priority is above that of all entries that would have to go. Passages that are seen once
-//! therefore evict nothing. Frequencies are estimates of a sketch, which counts keys that are not kept as well.
+//! **Admission** (TinyLFU). While there is room, every state is cached. A full store keeps a state only at the second sight of
+//! its key, and only if its priority is above that of all entries that would be evicted. Passages that are seen once
+//! therefore evict nothing. Frequencies are estimates of a sketch, which counts keys that are not cached as well.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,7 +25,7 @@ pub struct Candidate {
     pub tokens: usize,
     /// Size in bytes.
     pub bytes: u64,
-    /// Whether it is kept at first sight while there is room.
+    /// True if it is cached at first sight while there is room.
     pub at_once: bool,
 }
 
@@ -36,7 +36,7 @@ struct Entry {
     priority: u64,
 }
 
-/// What is kept, and the bound.
+/// The states in memory, and the bound.
 pub struct Policy {
     limit: u64,
     bytes: u64,
@@ -58,7 +58,7 @@ impl Policy {
         Self { limit, bytes: 0, entries, order, sketch: Sketch::new() }
     }
 
-    /// Counts the sight of a key. Returns whether its state is kept.
+    /// Counts the sight of a key. Returns whether its state is cached.
     pub fn see(&mut self, key: &Key) -> bool {
         let sample = (SAMPLE * self.entries.len()).clamp(*SAMPLES.start(), *SAMPLES.end());
         if self.sketch.add(key, sample) {
@@ -128,7 +128,7 @@ impl Policy {
         }
     }
 
-    /// Tokens a byte are far below 1: the scale keeps 32 bits of them.
+    /// Tokens per byte are far below 1: the scale keeps 32 bits of them.
     fn priority(&self, key: &Key, tokens: usize, bytes: u64) -> u64 {
         let frequency = u64::from(self.sketch.estimate(key).max(1));
         let tokens = u64::try_from(tokens).unwrap_or(u64::MAX).min(1 << 24);
@@ -154,7 +154,7 @@ impl Policy {
         self.entries.len()
     }
 
-    /// Whether nothing is kept.
+    /// True if nothing is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -175,7 +175,7 @@ mod tests {
         Candidate { key: key(number), tokens, bytes, at_once: true }
     }
 
-    /// Sees a key and admits its state where the policy allows. Returns whether it was kept already.
+    /// Sees a key and admits its state where the policy allows. Returns whether it was cached already.
     fn ask(policy: &mut Policy, candidate: &Candidate) -> bool {
         let kept = policy.see(&candidate.key);
         if let (false, Some(evicted)) = (kept, policy.price(candidate, |_| false)) {

@@ -1,4 +1,4 @@
-//! Log-probabilities behind a state's cells: eight bytes a token, little endian.
+//! Log-probabilities behind a state's cells: eight bytes per token, little endian.
 
 const BYTES: usize = size_of::<f64>();
 

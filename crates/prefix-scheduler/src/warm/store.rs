@@ -12,16 +12,16 @@ use crate::plan::{NodeId, Plan};
 /// The bytes of a state. Requests that restore it share them.
 pub type State = Arc<Vec<u8>>;
 
-/// How much is kept.
+/// Bounds of the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Most bytes of states in memory; 0 keeps none.
     pub memory_bytes: u64,
-    /// Where states are kept beyond the process, if anywhere.
+    /// Disk tier, if any.
     pub disk: Option<DiskOptions>,
 }
 
-/// What the store holds and has done since the start.
+/// Contents of the store and its counters since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
     /// Bytes of states in memory.
@@ -34,7 +34,7 @@ pub struct Figures {
     pub hits: u64,
     /// States that requests asked for and did not find.
     pub misses: u64,
-    /// States that made way for others.
+    /// Evicted states.
     pub evictions: u64,
     /// States that were read from disk.
     pub read: u64,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// An empty store; `None` where nothing shall be kept.
+    /// An empty store; `None` where nothing shall be cached.
     #[must_use]
     pub fn new(options: &Options) -> Option<Self> {
         let policy = (options.memory_bytes > 0).then(|| Policy::new(options.memory_bytes))?;
@@ -83,15 +83,15 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names the generator whose states are kept. Returns false for another one than before, whose states must not be
+    /// Names the generator whose states are cached. Returns false for another one than before, whose states must not be
     /// mixed with these.
     pub fn serves(&self, identity: &str) -> bool {
         let key = Key::of_generator(identity);
         *self.generator.get_or_init(|| key) == key
     }
 
-    /// The states of `keys`, as far as they are kept. The first sight by a request, which is what `held` belongs to, counts for the
-    /// policy.
+    /// The states of `keys`, as far as they are cached. The first sight by a request, which is what `held` belongs to, counts for
+    /// the policy.
     #[must_use]
     pub fn find(&self, keys: &[Key], held: &Held) -> Vec<Option<State>> {
         let mut inner = self.lock();
@@ -113,13 +113,13 @@ impl Store {
         found
     }
 
-    /// The nodes of a plan whose states can be kept, each with its key; none until the generator is loaded. Where the state of a
-    /// context is there with its scores only, that one is named: its cells are the same. Looks for files.
+    /// The nodes of a plan whose states can be cached, each with its key; none until the generator is loaded. If the state of a
+    /// context exists with its scores only, its key is used: the cells are the same. Looks for files.
     #[must_use]
     pub fn keys(&self, plan: &Plan) -> Vec<(NodeId, Key)> {
         let Some(generator) = self.generator.get() else { return Vec::new() };
         let mut keys = super::keys(plan, generator);
-        // Only passages right after the opening are scored; looking for others costs files' times.
+        // Only passages right after the prompt prefix are scored; looking for others would access files in vain.
         let passage = |node: &NodeId| plan.parent(*node).is_some_and(|parent| plan.parent(parent).is_none());
         for (_, key) in keys.iter_mut().filter(|(node, key)| !key.scored && passage(node)) {
             if self.prefers_scored(key) {
@@ -129,7 +129,7 @@ impl Store {
         keys
     }
 
-    /// Whether the state of a context is nearer with its scores: in memory before on disk.
+    /// True if the state of a context is nearer with its scores: in memory before on disk.
     fn prefers_scored(&self, key: &Key) -> bool {
         let scored = key.with_scores();
         let inner = self.lock();
@@ -143,7 +143,7 @@ impl Store {
         }
     }
 
-    /// What a request holds for itself: nothing yet. All requests together hold at most a quarter of the bound.
+    /// States that a request holds; empty at first. All requests together hold at most a quarter of the bound.
     #[must_use]
     pub fn hold(&self) -> Held {
         Held::new(Arc::clone(&self.held), self.lock().policy.limit() / 4)
@@ -157,7 +157,7 @@ impl Store {
         keys.iter().filter(|(_, key)| there(key)).map(|(node, _)| plan.length(*node)).sum()
     }
 
-    /// What is in memory now, and what a request holds; `None` until the generator is loaded.
+    /// States in memory, and those that a request holds; `None` until the generator is loaded.
     #[must_use]
     pub fn kept(&self, held: Held) -> Option<Kept> {
         let generator = *self.generator.get()?;
@@ -186,26 +186,26 @@ impl Store {
         self.lock().read += read;
     }
 
-    /// Whether one of the states still waits to be written to disk.
+    /// True if one of the states still waits to be written to disk.
     #[must_use]
     pub fn is_writing(&self, keys: &[Key]) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.is_writing(keys))
     }
 
-    /// Whether nothing waits to be written to disk.
+    /// True if nothing waits to be written to disk.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.disk.as_ref().is_none_or(Disk::is_settled)
     }
 
-    /// Whether the state of a key is there, in memory or on disk.
+    /// True if the state of a key is there, in memory or on disk.
     #[must_use]
     pub fn holds(&self, key: &Key) -> bool {
         let in_memory = self.lock().states.contains_key(key);
         in_memory || self.disk.as_ref().is_some_and(|disk| disk.holds(key))
     }
 
-    /// Whether a state of so many tokens would be kept, before it is saved. `at_once`: at the first sight of its key.
+    /// True if a state of so many tokens would be cached, before it is saved. `at_once`: at the first sight of its key.
     #[must_use]
     pub fn wants(&self, key: &Key, tokens: usize, at_once: bool) -> bool {
         let inner = self.lock();
@@ -220,7 +220,7 @@ impl Store {
         self.lock().bytes_of(tokens)
     }
 
-    /// Whether states are written to disk.
+    /// True if states are written to disk.
     #[must_use]
     pub const fn writes(&self) -> bool {
         self.disk.is_some()
@@ -236,8 +236,8 @@ impl Store {
         kept
     }
 
-    /// Keeps a state in memory if the policy allows. Returns whether it does. What it takes the place of is written to disk where its
-    /// file is gone; one that `fills` lets no file be deleted for that.
+    /// Keeps a state in memory if the policy allows. Returns true if it does. Evicted states are written to disk if their
+    /// file is gone; a state with `fills` causes no deletion of files for that.
     fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool, fills: bool) -> bool {
         let bytes = wide(state.len());
         let mut inner = self.lock();
@@ -249,7 +249,7 @@ impl Store {
         let gone: Vec<_> = evicted.iter().filter_map(|gone| Some((*gone, inner.states.remove(gone)?))).collect();
         inner.states.insert(key, Arc::clone(state));
         drop(inner);
-        // The file may have been deleted while memory had the state. Where it is there, nothing is written.
+        // The file may have been deleted while memory had the state. If it exists, nothing is written.
         if let Some(disk) = &self.disk {
             for (key, state) in gone {
                 disk.write(key, state, fills);
@@ -269,7 +269,7 @@ impl Store {
         }
     }
 
-    /// What is held, and what was done.
+    /// Contents and counters.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let inner = self.lock();

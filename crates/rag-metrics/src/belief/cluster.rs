@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((clusters.of, clusters.founders, pairs), (vec![0, 1, 0, 1, 1], vec![0, 1], 2));
     }
 
-    /// b is like a, and c is like b but not like a. c founds a cluster of its own, and b stays where it is.
+    /// b is like a, and c is like b but not like a. c founds a new cluster, and b stays where it is.
     #[test]
     fn a_member_is_never_taken_over() {
         let alike = |x: &str, y: &str| (x == "b") != (y == "b");

@@ -5,9 +5,9 @@
 //! - Predictive entropy `PE = -(1/n) Σ L_i`.
 //!
 //! Both semantic entropies are plug-in estimates, biased low: clusters that were not drawn do not count. The corrected count
-//! version is in [`super::corrected`]. Standard errors are the jackknife's. Where every answer is its own cluster the
+//! version is in [`super::corrected`]. Standard errors are the jackknife's. If every answer is its own cluster, the
 //! jackknife would say 0 (or, weighted, reflect the weights alone), although such answers leave the entropy unbounded: the
-//! error of both is then absent. Where all answers share a cluster it is 0, although others may exist.
+//! error of both is then absent. If all answers share a cluster it is 0, although others may exist.
 
 use super::cluster::Clusters;
 use super::{Estimate, Likelihood, Weighting};
@@ -79,7 +79,7 @@ mod tests {
         let clusters = Clusters { of: vec![0, 1, 2, 2], founders: vec![0, 1, 2] };
         let likelihoods = [-10.0, -80.0, -80.1, -80.1].map(|sum| Likelihood { sum, tokens: 20 });
         let entropy = semantic(&clusters, &Weighting::Sum.weights(&likelihoods));
-        // Left out, the others have shares of 1 and 2 e^-.1, .651 nats; three quarters of the square of that remain.
+        // Left out, the others have shares of 1 and 2 e^-.1, 0.651 nats; three quarters of the square of that remain.
         let share = 1.0 / (1.0 + 2.0 * (-0.1_f64).exp());
         let left = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
         assert!((entropy.standard_error.unwrap() - 0.75 * left).abs() < 1e-9, "{entropy:?}");

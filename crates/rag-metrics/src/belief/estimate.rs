@@ -11,7 +11,7 @@
 //!   contexts make it smaller than the independent formula, answers that oppose each other larger.
 //!
 //! A measure whose standard error has another source keeps it in a paired difference: its deviations `θ_(i) - θ̄` are scaled
-//! to that error, so that the jackknife supplies the correlation only. Where one side has no deviations, no correlation can
+//! to that error, so that the jackknife supplies the correlation only. If one side has no deviations, no correlation can
 //! be seen and the independent formula applies.
 
 use numeric::{mean, real};
@@ -25,7 +25,7 @@ pub struct Measured {
     pub standard_error: Option<f64>,
 }
 
-/// Whether answer `i` of two contexts was drawn with the same random numbers.
+/// Relation between answers `i` of two contexts: drawn independently, or with the same random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pairing {
     /// The answers of one context say nothing about those of the other. The default: right for answers of unknown origin.

@@ -30,10 +30,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What is said of a text without a word: it entails nothing and follows from nothing.
+    /// The verdict on a text without words: it entails nothing and follows from nothing.
     pub const NEITHER: Self = Self { entailment: 0.0, neutral: 1.0, contradiction: 0.0 };
 
-    /// Whether entailment is strictly the likeliest.
+    /// True if entailment is strictly the likeliest.
     #[must_use]
     pub fn entails(&self) -> bool {
         self.entailment > self.neutral && self.entailment > self.contradiction
@@ -57,7 +57,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Whether the texts mean the same.
+    /// True if the texts mean the same.
     #[must_use]
     pub fn equivalent(self, forward: &Verdict, backward: &Verdict) -> bool {
         match self {

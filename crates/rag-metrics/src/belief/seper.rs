@@ -20,7 +20,7 @@ pub enum Aggregate {
     Max,
 }
 
-/// Verdicts between one reference answer and the responses. Those that the chosen measures do not need may be absent.
+/// Verdicts between one reference answer and the responses. Verdicts that the chosen measures do not need may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Against {
     /// For each response: response as premise, reference as hypothesis.

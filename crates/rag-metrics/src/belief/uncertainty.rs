@@ -1,10 +1,10 @@
 //! Two older measures of how sure a generator is, from the same sampled answers. They need no reference answers.
 //!
-//! **Perplexity** of an answer with `T` tokens is `exp(-(1/T) Σ_t log p_t)`, from 1. That of a belief is its mean over the `n`
-//! samples: SePer's Table 2 has perplexity among the baselines without a formula, and says of all baselines that they are
-//! sampled as often and that "the final score comes from mean aggregation". Elsewhere in the literature perplexity is that of
-//! one greedy answer. The logarithm of the mean is at least the predictive entropy by the mean token, the mean of the
-//! logarithms; one unlikely answer moves perplexity much and predictive entropy little.
+//! **Perplexity** of an answer with `T` tokens is `exp(-(1/T) Σ_t log p_t)`, from 1. The perplexity of a belief is its mean over
+//! the `n` samples: SePer's Table 2 has perplexity among the baselines without a formula, and says of all baselines that they are
+//! sampled as often and that "the final score comes from mean aggregation". Elsewhere in the literature perplexity is that of one
+//! greedy answer. The logarithm of the mean is at least the predictive entropy by the mean token, the mean of the logarithms; one
+//! unlikely answer moves perplexity much and predictive entropy little.
 //!
 //! **Lexical similarity** is the mean of ROUGE-L over all pairs of samples (Fomicheva et al., 2020; the baseline of that name
 //! in Kuhn et al., *Semantic Uncertainty*, 2023), in [0, 1]. The SePer paper does not have it. It is high where the generator

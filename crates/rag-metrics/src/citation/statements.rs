@@ -1,11 +1,11 @@
 //! The statements of an answer and the passages that each of them cites.
 //!
-//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`, but not `[10,000]`. Statements are the sentences of the
-//! answer without its citations ([`crate::sentences::sentences`]), and lines. The mark of a list item ("2.", "a)", "**iv.**")
-//! is not a statement, and marks behind a sentence (the end of an emphasis) are a part of it.
+//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`, but not `[10,000]`. Statements are the
+//! sentences of the answer without its citations ([`crate::sentences::sentences`]), and lines. The mark of a list item ("2.", "a)",
+//! "**iv.**") is not a statement, and marks behind a sentence (the end of an emphasis) are a part of it.
 //!
 //! A citation belongs to the sentence in which it stands. Behind a full stop it belongs to the sentence before if it touches the
-//! stop, if that sentence has no citation of its own, or if nothing else follows on the line; otherwise to the next sentence. The
+//! stop, if that sentence has no other citation, or if nothing else follows on the line; otherwise to the next sentence. The
 //! authors' program gives every citation behind a full stop and a space to the next sentence.
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::sentences::{is_item_mark, item_text, sentences};
 
-/// Most numbers that a range may stand for: `[1-9999]` is no citation.
+/// Most numbers that a range may stand for: `[1-9999]` is not a citation.
 const LONGEST_RANGE: usize = 16;
 /// Most bytes between the brackets of a citation.
 const LONGEST: usize = 256;
@@ -32,13 +32,13 @@ pub struct Statement {
 /// Brackets of one line with only white space between them.
 struct Group {
     numbers: Vec<usize>,
-    /// Where the text before them ends, in the text without citations.
+    /// End of the text before them, in the text without citations.
     behind: usize,
-    /// Where they stood in it, if they begin a line.
+    /// Their offset in that text, if they begin a line.
     begins_line: Option<usize>,
-    /// Whether they touch the text before them.
+    /// True if they touch the text before them.
     touches: bool,
-    /// Whether no letter or digit follows on the line.
+    /// True if no letter or digit follows on the line.
     ends_line: bool,
 }
 
@@ -71,14 +71,14 @@ pub fn statements(answer: &str) -> Vec<Statement> {
     places.into_iter().zip(cited).map(statement).collect()
 }
 
-/// Where the statements lie in a text without citations.
+/// Ranges of the statements in a text without citations.
 fn places(text: &str) -> Vec<Range<usize>> {
     let borders = sentences(text);
     let starts = std::iter::once(0).chain(borders.iter().map(|border| border.end));
     let ends = borders.iter().map(|border| border.start).chain(std::iter::once(text.trim_end().len()));
     let (mut places, mut mark, mut is_list): (Vec<Range<usize>>, Option<Range<usize>>, bool) =
         (Vec::new(), None, false);
-    // Marks alone, such as a line of dashes, are no statements.
+    // Marks alone, such as a line of dashes, are not statements.
     for (start, end) in starts.zip(ends).filter(|(start, end)| text[*start..*end].contains(char::is_alphanumeric)) {
         let sentence = &text[start..end];
         let item = item_text(sentence);
@@ -96,9 +96,9 @@ fn places(text: &str) -> Vec<Range<usize>> {
 /// A text without its citations and the white space before them, and the citations.
 fn without_citations(answer: &str) -> (String, Vec<Group>) {
     let (mut text, mut groups): (String, Vec<Group>) = (String::with_capacity(answer.len()), Vec::new());
-    // The end of the last character that is no white space, and whether a line ended since.
+    // The end of the last character that is not white space, and whether a line ended since.
     let (mut solid, mut new_line) = (0, true);
-    // Whether only spaces followed the last citation, and the first group of the line that nothing followed yet.
+    // `open`: only spaces followed the last citation. `unfollowed`: the first group of the line that nothing followed yet.
     let (mut open, mut unfollowed) = (false, 0);
     let mut rest = answer;
     while let Some(first) = rest.chars().next() {

@@ -20,7 +20,7 @@ fn citations_before_and_behind_the_full_stop() {
     is("It rained. [1] It stopped. [2]", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("It rained.[1] It stopped.[2]", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("It rained.[1]It stopped.", &[("It rained.", &[1]), ("It stopped.", &[])]);
-    // A sentence with a citation of its own leaves the next one to what follows, unless it touches the stop.
+    // A sentence with a citation leaves the next citation to the following text, unless it touches the stop.
     is("It rained [1]. [2] They say it stopped.", &[("It rained.", &[1]), ("They say it stopped.", &[2])]);
     is("It rained [1].[2] It stopped.", &[("It rained.", &[1, 2]), ("It stopped.", &[])]);
     is("It rained [1]. [2]", &[("It rained.", &[1, 2])]);

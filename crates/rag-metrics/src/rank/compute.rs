@@ -16,7 +16,7 @@ struct View<'a> {
     labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
     least: f64,
-    /// Whether labels below 0 mean harm, as those of DeltaSePer do, and not that a document was pooled and not judged.
+    /// True if labels below 0 mean harm, as those of DeltaSePer do, and not that a document was pooled and not judged.
     harms: bool,
     /// Relevant documents of the query.
     relevant: usize,
@@ -196,7 +196,7 @@ impl<'a> View<'a> {
         ratio(precisions.sum(), real(self.relevant))
     }
 
-    /// Whether a document was judged not relevant.
+    /// True if a document was judged not relevant.
     fn is_miss(&self, label: Option<f64>) -> bool {
         label.is_some_and(|label| label < self.least && (label >= 0.0 || self.harms))
     }

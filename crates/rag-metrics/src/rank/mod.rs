@@ -10,8 +10,9 @@
 //!   the query, or with `ideal='list'` those of the list up to the cut-off: the nDCG of "Beyond recall", which needs no R.
 //! - A label below 0 means pooled but not judged. It counts as not relevant and gains nothing, and Bpref ignores it.
 //!
-//! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success their
-//! maximum; nDCG and ERR take the labels as gains, as always. The other metrics take the threshold. A label below 0 is then harm by DeltaSePer: judged, and not relevant.
+//! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success their maximum;
+//! nDCG and ERR take the labels as gains, as always. The other metrics take the threshold. A label below 0 is then harm by
+//! DeltaSePer: judged, and not relevant.
 
 mod compute;
 mod parse;
@@ -47,7 +48,7 @@ pub enum Kind {
         /// Ideal from the list's own labels up to the cut-off.
         within_list: bool,
     },
-    /// Whether a relevant document was retrieved.
+    /// 1 if a relevant document was retrieved, else 0.
     Success,
     /// Number of relevant documents retrieved.
     Hits,
@@ -59,7 +60,7 @@ pub enum Kind {
     InfAp,
     /// Interpolated precision at this recall.
     IPrec(f64),
-    /// Mean of the interpolated precisions at recall 0, .1, …, 1.
+    /// Mean of the interpolated precisions at recall 0, 0.1, …, 1.
     ElevenPoint,
     /// Precision of the whole list.
     SetP,
@@ -183,7 +184,7 @@ impl Ranking {
         self.retrieved.len()
     }
 
-    /// Whether the list is empty.
+    /// True if the list is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.retrieved.is_empty()
@@ -226,19 +227,19 @@ impl Metric {
         })
     }
 
-    /// Whether [`Metric::aggregate`] is an arithmetic mean, so that it has an interval and differences.
+    /// True if [`Metric::aggregate`] is an arithmetic mean, so that it has an interval and differences.
     #[must_use]
     pub const fn is_mean(&self) -> bool {
         !self.is_count() && !matches!(self.kind, Kind::GmAp)
     }
 
-    /// Whether trec_eval prints it for single queries.
+    /// True if trec_eval prints it for single queries.
     #[must_use]
     pub const fn is_shown_by_query(&self) -> bool {
         !matches!(self.kind, Kind::GmAp | Kind::NumQ)
     }
 
-    /// Whether it is a number of queries or documents.
+    /// True if it is a number of queries or documents.
     #[must_use]
     pub const fn is_count(&self) -> bool {
         matches!(self.kind, Kind::NumQ | Kind::NumRet | Kind::NumRel | Kind::NumRelRet)

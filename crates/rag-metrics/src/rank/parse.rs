@@ -13,13 +13,13 @@ use super::{Kind, Metric};
 use crate::quoted;
 use crate::recall::alpha_of_beta;
 
-/// A name that is no metric.
+/// An unknown name of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("metric {}: {problem}", quoted(name))]
 pub struct MetricError {
     /// The name as given.
     pub name: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: String,
 }
 
@@ -62,7 +62,7 @@ const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 /// The same of `success`.
 const SUCCESS_CUTOFFS: [usize; 3] = [1, 5, 10];
 
-/// What trec_eval prints by default, in its order.
+/// The metrics that trec_eval prints by default, in its order.
 const OFFICIAL: [&str; 11] = [
     "num_q",
     "num_ret",
@@ -118,7 +118,7 @@ impl Metric {
     }
 }
 
-/// Whether trec_eval takes the name for several cut-offs where none is named. `P` alone is one of them.
+/// True if trec_eval takes the name for several cut-offs where none is named. `P` alone is one of them.
 fn is_trec_family(name: &str) -> bool {
     ["P", "ndcg_cut", "map_cut", "recall", "success", "iprec_at_recall"].contains(&name)
 }

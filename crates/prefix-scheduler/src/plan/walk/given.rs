@@ -2,7 +2,7 @@
 
 use super::{NodeId, State, Walk};
 
-/// Where the cells of a node come from that is not evaluated.
+/// Source of the cells of a node that is not evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Given {
     /// A sequence of the caller's, which holds the node.
@@ -44,7 +44,7 @@ impl Walk {
         self.limit[node.0]
     }
 
-    /// Whether a node has children and no logits of it are read that are not known.
+    /// True if a node has children and no logits of it are read that are not known.
     fn is_unread(&self, node: NodeId) -> bool {
         let known = |offset| {
             let mut targets = self.plan.targets(node.0, offset).into_iter();

@@ -59,7 +59,7 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, given
                 Source::Saved(node) => {
                     let sequence = cache.entry(fork.to).or_default();
                     assert_eq!(sequence.len(), plan.nodes[node.0].start, "a saved state extends its sequence");
-                    // A saved state has cells of its own, also where two nodes are saved alike.
+                    // Every saved state has separate cells, also if two nodes are saved alike.
                     sequence.extend((0..plan.nodes[node.0].tokens.len()).map(|offset| (node.0, offset)));
                     assert_eq!(sequence.len(), fork.length);
                 }

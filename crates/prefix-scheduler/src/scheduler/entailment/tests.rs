@@ -162,7 +162,7 @@ impl Entailment for Another {
         EntailmentInfo { sha256: "2".repeat(64), ..self.0.info() }
     }
 
-    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<EntailmentProbabilities>, ModelError> {
         self.0.judge(pairs)
     }
 }
@@ -201,7 +201,7 @@ impl Entailment for Ends {
         self.0.info()
     }
 
-    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<EntailmentProbabilities>, ModelError> {
         self.0.panics = pairs.iter().any(|pair| &*pair.premise == "panics");
         self.0.judge(pairs)
     }

@@ -30,11 +30,11 @@ pub(super) struct Active {
     pub states: HashMap<NodeId, Restorable>,
     admitted: Instant,
     scoring: Timed,
-    /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
+    /// True if the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
     has_samples: bool,
-    /// Log-probabilities by node. What is not evaluated yet is NaN.
+    /// Log-probabilities by node. NaN before evaluation.
     scores: Vec<Vec<f64>>,
-    /// Whether one that was evaluated is not a number.
+    /// True if one that was evaluated is not a number.
     broken: bool,
     samples: HashMap<NodeId, Growing>,
     distributions: HashMap<NodeId, Vec<f32>>,
@@ -213,7 +213,7 @@ impl Active {
                 break finish;
             }
             self.walk.grow(node, token);
-            // Where there is a choice, the next token is drawn after the next step.
+            // If there is a choice, the next token is drawn after the next step.
             next = (grow.forced_after(&growing.sample.tokens)?, 0.0);
         };
         let ended = self.walk.end(node).and_then(|slot| self.held.remove(&slot));
@@ -230,7 +230,7 @@ impl Active {
         }
     }
 
-    /// Whether a score that was evaluated is not a number.
+    /// True if a score that was evaluated is not a number.
     pub fn is_broken(&self) -> bool {
         self.broken
     }

@@ -1,4 +1,4 @@
-//! Which waiting request begins next.
+//! Decides which waiting request begins next.
 //!
 //! 1. A request whose call has begun goes first: work that is not ended is lost.
 //! 2. More urgent requests go before less urgent ones. A waiting request becomes one level more urgent every [`AGEING`], so
@@ -40,7 +40,7 @@ pub fn due(arrival: Instant, deadline: Option<Instant>, tokens: usize, tokens_pe
     deadline.unwrap_or_else(|| arrival + PATIENCE + Duration::from_secs_f64(seconds))
 }
 
-/// Whether a request gains nothing by being active now: as many tokens as fill two steps go before it. Meanwhile a more
+/// True if a request gains nothing by being active now: as many tokens as fill two steps go before it. Meanwhile a more
 /// urgent one, or one of another caller, may still go first.
 #[must_use]
 pub fn may_wait<T>(next: &Waiting, batch: usize, active: &[View<T>]) -> bool {
@@ -56,7 +56,7 @@ pub struct Waiting {
     pub caller: Arc<str>,
     /// Urgency now.
     pub urgency: u8,
-    /// Whether tokens were evaluated for its call, in an earlier round.
+    /// True if tokens were evaluated for its call, in an earlier round.
     pub begun: bool,
     /// Time of arrival.
     pub arrival: Instant,

@@ -1,12 +1,13 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
-//! awaits its scores. `line` knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings`
-//! the openings that stay in the cache. States of passages are in the store of `warm`.
+//! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and awaits
+//! its scores. `line` knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
+//! generator, `stats` what it counts, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
+//! of passages are in the store of `warm`.
 
 mod active;
 mod line;
-mod openings;
+mod prefixes;
 pub mod queue;
 mod rounds;
 mod service;
@@ -36,13 +37,13 @@ pub use stats::Stats;
 /// Builds a generator on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> + Send>;
 
-/// Nodes of a plan whose states can be kept, each with the key of its state, in the plan's order.
+/// Nodes of a plan whose states can be cached, each with the key of its state, in the plan's order.
 pub type Keys = Vec<(NodeId, Key)>;
 
-/// Something that happened to a plan on its way.
+/// Progress of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// What is read of all scored tokens of a node, in their order: log-probabilities in nats, or logits.
+    /// Scores of all scored tokens of a node, in their order: log-probabilities in nats, or logits.
     Scored(NodeId, Vec<f64>),
     /// A sample is at its end.
     Sampled(NodeId, Sample),
@@ -92,13 +93,13 @@ struct Job {
     plan: Arc<Plan>,
     cost: Cost,
     samples: bool,
-    /// Keys of the nodes whose states can be kept, by node.
+    /// Keys of the nodes whose states can be cached, by node.
     keys: Keys,
     /// States that its request has for itself.
     held: Held,
     /// [`Rounds::of`].
     shares: usize,
-    /// Whether the job runs for the states that it leaves.
+    /// True if the job runs for the states that it leaves.
     fills: bool,
     /// Tokens to evaluate, if states that are there now stay until the job runs.
     expected: usize,
@@ -110,7 +111,7 @@ struct Job {
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
     /// The life of the worker in which its tokens were added to the backlog.
     life: u64,
-    /// Where its tokens were entered.
+    /// The ledger that counts its tokens.
     ledger: Ledger,
 }
 
@@ -134,7 +135,7 @@ impl Job {
         line::Waiting {
             caller: self.call.caller().into(),
             urgency: self.urgency(now),
-            // What fills the store has no caller that waits for its next part.
+            // No caller waits for the next part of a job that fills the store.
             begun: self.call.spent() > 0 && !self.fills && !beside,
             arrival: self.arrival,
             due: line::due(self.arrival, self.call.deadline(), self.expected, speed),
@@ -180,8 +181,8 @@ impl Scheduler {
         Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store, one_at_a_time: reproducible })
     }
 
-    /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its tokens
-    /// count as admitted until they are evaluated or the call ends. A call within the process is always admitted.
+    /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its
+    /// tokens count as admitted until they are evaluated or the call ends. A call within the process is always admitted.
     ///
     /// # Errors
     /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time on an idle machine.
@@ -189,7 +190,8 @@ impl Scheduler {
         call.reserve(&self.ledger, tokens, |ahead| self.fits(call, (tokens, kind), ahead))
     }
 
-    /// Whether a call of unknown work may come in: the same decision for a single token that is read, before the message is decoded.
+    /// Decides about a call of unknown work before its message is decoded, as [`Scheduler::admit`] does for a single token that is
+    /// read. Nothing is reserved.
     ///
     /// # Errors
     /// [`ScheduleError::Overloaded`].
@@ -197,8 +199,8 @@ impl Scheduler {
         self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.priority(), call.caller(), 1))
     }
 
-    /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took is
-    /// no work ahead of others. A later plan enters its own.
+    /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took
+    /// is no work ahead of others. A later plan enters its own.
     pub fn settle(&self, call: &Call) {
         call.take_back(&self.ledger, usize::MAX);
     }
@@ -230,13 +232,13 @@ impl Scheduler {
         self.run_round(plan, call, events, self.rounds()).await
     }
 
-    /// What the rounds of a request have in common: nothing yet.
+    /// Shared state of the rounds of a request; empty at first.
     #[must_use]
     pub fn rounds(&self) -> Rounds {
         Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
     }
 
-    /// The states that a next round of these would find; `None` where none are kept, or restoring them takes as long as reading.
+    /// The states that a next round of these would find; `None` where none are cached, or restoring them takes as long as reading.
     #[must_use]
     pub fn kept(&self, rounds: Option<&Rounds>) -> Option<Kept> {
         let store = self.store.as_deref().filter(|_| self.stats.saves_cheaply.load(Ordering::Relaxed))?;
@@ -330,7 +332,7 @@ impl Scheduler {
         Ok(outcome)
     }
 
-    /// What the generator can hold, once it is ready.
+    /// Capacity of the generator, once it is ready.
     #[must_use]
     pub fn capacity(&self) -> Option<Capacity> {
         match &*self.worker.status().borrow() {
@@ -339,12 +341,12 @@ impl Scheduler {
         }
     }
 
-    /// Most tokens of an opening that stays in the cache for later requests, once the generator is ready; `None` where no
-    /// states are kept, and so no openings.
+    /// Most tokens of a prompt prefix that stays in the cache for later requests, once the generator is ready; `None` where no
+    /// states are cached, and so no prompt prefixes.
     #[must_use]
-    pub fn largest_opening(&self) -> Option<usize> {
+    pub fn largest_prefix(&self) -> Option<usize> {
         let capacity = self.capacity().filter(|_| self.store.is_some())?;
-        Some(capacity.cells / openings::SHARE)
+        Some(capacity.cells / prefixes::SHARE)
     }
 
     /// The worker's state, to be watched.
@@ -359,7 +361,7 @@ impl Scheduler {
         self.worker.restarts()
     }
 
-    /// States of passages; `None` where none are kept.
+    /// States of passages; `None` where none are cached.
     #[must_use]
     pub fn store(&self) -> Option<&Store> {
         self.store.as_deref()

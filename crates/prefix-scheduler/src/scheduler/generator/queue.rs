@@ -7,7 +7,7 @@
 //! quantum; and, if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
 //!
 //! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. That least
-//! is no more than half a quantum: what accumulates in a step that pays them must be less than what it pays. They are
+//! is no more than half a quantum, because a step that pays them must pay more than accumulates in it. They are
 //! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
 //! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
 //! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice

@@ -1,18 +1,18 @@
-//! What the rounds of one request have in common.
+//! Shared state of the rounds of one request.
 
 use crate::warm::Held;
 
 /// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
-/// the store had no room for it. Nothing is held where no states are kept.
+/// the store had no room for it. Nothing is held where no states are cached.
 #[derive(Debug, Clone, Default)]
 pub struct Rounds {
     pub(super) held: Held,
-    /// Segments behind the opening that later rounds may begin with as the next one; 0 where none follows.
+    /// Segments behind the prompt prefix that later rounds may begin with as the next one; 0 where none follows.
     pub(super) shares: usize,
 }
 
 impl Rounds {
-    /// The same rounds before the next one, whose first `shares` segments behind the opening later rounds may begin with.
+    /// The same rounds before the next one, whose first `shares` segments behind the prompt prefix later rounds may begin with.
     #[must_use]
     pub fn of(&self, shares: usize) -> Self {
         Self { held: self.held.clone(), shares }

@@ -13,9 +13,9 @@ use crate::warm::{self, Store};
 /// How the scheduler is set up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchedulerOptions {
-    /// States of passages that are kept for later requests. Without any, openings are not kept either.
+    /// States of passages that are cached for later requests. Without any, prompt prefixes are not cached either.
     pub warm: warm::Options,
-    /// Version of the prompts. States are kept for one version.
+    /// Version of the prompts. States are cached for one version.
     pub template: String,
     /// Longest wait of a request without a deadline; `None` for no bound.
     pub longest_wait: Option<Duration>,

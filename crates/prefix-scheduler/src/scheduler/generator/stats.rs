@@ -1,4 +1,4 @@
-//! What the generator's worker counts, and the tokens of jobs on their way to it.
+//! Counters of the generator's worker, and the tokens of jobs in its queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub struct Stats {
     pub step_sizes: [AtomicU64; 16],
     /// Tokens of the finished plans if every prompt were evaluated from its beginning.
     pub naive_tokens: AtomicU64,
-    /// Cells granted to active requests, and those of openings.
+    /// Cells granted to active requests, and those of prompt prefixes.
     pub cells: AtomicUsize,
     /// 1 while the next request would begin, and waits for cells or sequences; 0 otherwise.
     pub full: AtomicUsize,
@@ -36,7 +36,7 @@ pub struct Stats {
     life: Mutex<u64>,
     /// Requests abandoned because their caller left or their deadline passed.
     pub abandoned: AtomicU64,
-    /// Best speed of any large step so far, in tokens a second.
+    /// Best speed of any large step so far, in tokens per second.
     best_speed: AtomicU64,
     /// Present speed.
     pub(super) pace: Pace,
@@ -52,22 +52,22 @@ impl Stats {
         self.step_sizes[size.min(self.step_sizes.len() - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Mean speed so far in tokens a second; `None` before the first step.
+    /// Mean speed so far in tokens per second; `None` before the first step.
     #[must_use]
     pub fn speed(&self) -> Option<f64> {
         let micros = self.busy_micros.load(Ordering::Relaxed);
         (micros > 0).then(|| count(self.tokens.load(Ordering::Relaxed)) * 1e6 / count(micros))
     }
 
-    /// Speed at which prompts are read now, in tokens a second; `None` before the first step.
+    /// Speed at which prompts are read now, in tokens per second; `None` before the first step.
     #[must_use]
     pub fn reading_speed(&self) -> Option<f64> {
         self.pace.reading(count(self.best_speed.load(Ordering::Relaxed)))
     }
 
     /// Says that a request had no time to read anything at the present speed.
-    pub fn bought_nothing(&self) {
-        self.pace.bought_nothing();
+    pub fn mark_idle(&self) {
+        self.pace.mark_idle();
     }
 
     /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
@@ -107,16 +107,16 @@ const fn count(value: u64) -> f64 {
     value as f64
 }
 
-/// The tokens of jobs on their way to the worker. The worker itself takes off the backlog what it evaluates or drops.
+/// The tokens of jobs in the worker's queue. The worker itself takes off the backlog what it evaluates or drops.
 impl Stats {
-    /// Adds the tokens of a job that is handed over, and tells the life of the worker that they count in.
+    /// Adds the tokens of a job that is handed over, and returns the life of the worker that counts them.
     pub(super) fn hand_over(&self, tokens: usize) -> u64 {
         let life = self.life();
         self.backlog.fetch_add(tokens, Ordering::Relaxed);
         *life
     }
 
-    /// Takes off the tokens of a job that the worker never had. Those of an earlier life are gone already.
+    /// Takes off the tokens of a job that the worker never had. Tokens of an earlier life of the worker are not counted any more.
     pub(super) fn take_back(&self, life: u64, tokens: usize) {
         let now = self.life();
         if *now == life {

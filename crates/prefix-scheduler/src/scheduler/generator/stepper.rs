@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use super::active::Active;
-use super::openings::{self, Openings};
+use super::prefixes::{self, Prefixes};
 use super::queue::View;
 use super::{Job, ScheduleError, Stats, line, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
@@ -27,15 +27,15 @@ pub(super) struct Stepper<'a> {
     waiting: Vec<Job>,
     active: Vec<Active>,
     free_sequences: Vec<usize>,
-    openings: Openings,
+    prefixes: Prefixes,
     /// States of passages; `None` where nothing is reused.
     store: Option<&'a Store>,
     /// [`Generator::saves_cheaply`].
     saves_cheaply: bool,
-    /// Whether a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
+    /// True if a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
     pub one_at_a_time: bool,
-    /// Whether the cache may hold what is no number.
-    soiled: bool,
+    /// True if the cache may hold NaN or infinity.
+    dirty: bool,
     /// Unpaid tokens of the followers.
     claim: queue::Claim,
     line: line::Line,
@@ -77,10 +77,10 @@ impl<'a> Stepper<'a> {
             waiting: first.into_iter().collect(),
             active: Vec::new(),
             free_sequences: (0..capacity.sequences).rev().collect(),
-            openings: Openings::new(capacity.cells / openings::SHARE),
+            prefixes: Prefixes::new(capacity.cells / prefixes::SHARE),
             store,
             one_at_a_time: false,
-            soiled: false,
+            dirty: false,
             claim: queue::Claim::default(),
             line: line::Line::default(),
             closing: false,
@@ -152,7 +152,7 @@ impl<'a> Stepper<'a> {
     /// whether one did not fit.
     fn admit(&mut self) -> bool {
         let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
-        while self.active.is_empty() || !(self.one_at_a_time || self.soiled) {
+        while self.active.is_empty() || !(self.one_at_a_time || self.dirty) {
             self.cleanse();
             let beside = |job: &Job| {
                 let is_of_it = |other: &Job| other.call.is_same(&job.call);
@@ -277,7 +277,7 @@ impl<'a> Stepper<'a> {
                     }
                     Source::Kept(sequence) => {
                         self.generator.fork(sequence, to, fork.length)?;
-                        self.openings.redeem(sequence);
+                        self.prefixes.redeem(sequence);
                     }
                     Source::Saved(node) => self.restore(index, node, to)?,
                 }
@@ -355,7 +355,7 @@ impl<'a> Stepper<'a> {
         let mut active = self.active.swap_remove(index);
         self.forget(active.walk.remaining());
         for kept in active.walk.adopted() {
-            self.openings.redeem(kept);
+            self.prefixes.redeem(kept);
         }
         let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
         self.release(&sequences);
@@ -368,7 +368,7 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             self.abandon(index, ScheduleError::Model(error.clone()));
         }
-        let kept = self.openings.clear();
+        let kept = self.prefixes.clear();
         self.release(&kept);
     }
 

@@ -234,8 +234,8 @@ proptest! {
                 run.await.unwrap();
             }
         });
-        let openings = if memory_bytes == 0 { 0 } else { "open".len() };
-        prop_assert!(bench.settled_cells() <= openings);
+        let prefixes = if memory_bytes == 0 { 0 } else { "open".len() };
+        prop_assert!(bench.settled_cells() <= prefixes);
         prop_assert_eq!(bench.scheduler.stats().backlog.load(Ordering::SeqCst), 0);
     }
 }
@@ -318,7 +318,7 @@ fn samples_are_those_of_each_alone_whatever_else_runs() {
         "the last token of a sample is never read"
     );
     assert!(outcome.tokens <= plan.cost().tokens);
-    assert_eq!(bench.settled_cells(), 2 + 4, "the openings of both");
+    assert_eq!(bench.settled_cells(), 2 + 4, "the prompt prefixes of both");
 }
 
 fn plan_of_orders() -> Arc<Plan> {

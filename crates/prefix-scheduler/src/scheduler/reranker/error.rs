@@ -23,7 +23,7 @@ pub enum ScoreError {
     Text {
         /// Index of the passage; `None` for the query.
         passage: Option<usize>,
-        /// What the tokenizer says.
+        /// The tokenizer's message.
         problem: String,
     },
     /// The list has more tokens than allowed.

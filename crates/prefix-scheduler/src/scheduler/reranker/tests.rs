@@ -217,7 +217,7 @@ async fn a_list_that_cannot_end_in_time_is_given_up() {
     assert_eq!(scored.load(Ordering::Relaxed), 6 * TURN);
 }
 
-/// It waited for its turn, and was told that it is too late when it came.
+/// It waited for its turn, and was refused as too late only then.
 #[tokio::test]
 async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
@@ -281,8 +281,8 @@ async fn what_cannot_end_while_its_caller_waits_is_given_up() {
     assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN);
 }
 
-/// A model that has shown 3,000 tokens a second, and a list of which a part is an answer, the last passages first. It reads the shorter
-/// passages of this list at two thirds of that speed.
+/// A model that has shown 3,000 tokens per second, and a list of which a part is an answer, the last passages first. It reads the
+/// shorter passages of this list at two thirds of that speed.
 async fn in_part() -> (PassageScorer, Arc<AtomicUsize>, List) {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     for _ in 0..2 {
@@ -310,7 +310,7 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     let tokens: usize = (first..2_000).map(|index| 1 + index % 3).sum();
     assert_eq!((answer.tokens, scored.load(Ordering::Relaxed)), (tokens, 2 * TURN + 2_000 - first));
     assert_eq!(scorer.backlog.total(), 0);
-    // Where there is time for all, all are scored; where there is for less than two, none.
+    // All are scored if there is time for all, none if there is time for fewer than two.
     let whole = List { preferred: vec![3, 2, 1, 0], ..many(4) };
     let soon = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let answer = scorer.score(List { until: soon(60_000), ..whole.clone() }, &Call::local(), None).await.unwrap();
@@ -320,7 +320,7 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
 }
 
-/// It lost what had been scored of it when the turns of others took its time. Where there is time enough it has all of its turns.
+/// The list lost its scores when the turns of others took its time. With enough time it has all of its turns.
 #[tokio::test]
 async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_take_its_time() {
     for (seconds, whole) in [(3, false), (300, true)] {

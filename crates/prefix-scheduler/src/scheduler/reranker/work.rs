@@ -19,28 +19,28 @@ pub(super) fn of_batch(batch: usize) -> (usize, usize) {
     (turn, turn * TURN_TOKENS / TURN)
 }
 
-/// Fewest passages of a part of a list: one has nothing to be told apart from.
+/// Fewest passages of a part of a list: a single score ranks nothing.
 const FEWEST: usize = 2;
 
 /// Bytes of text that are tokenised before another request has its turn.
 const TURN_BYTES: usize = 256 << 10;
 
-/// What was done of a list.
+/// Progress of a list.
 pub(super) struct Work {
     started: Instant,
     query: Encoded,
     passages: Vec<Encoded>,
-    /// Whether all passages are tokenised and their cost was checked.
+    /// True if all passages are tokenised and their cost was checked.
     pub planned: bool,
     /// Tokens of passages that the model knew.
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens that each passage adds to `left`, as the list was planned: none where its vector was kept.
+    /// Tokens that each passage adds to `left`, as the list was planned: none where its vector was cached.
     costs: Vec<usize>,
-    /// Those of the open ones.
+    /// Tokens of the unfinished passages.
     pub left: usize,
-    /// Which passages were left out.
+    /// True for each passage that was left out.
     out: Vec<bool>,
     /// Tokens of passages that were evaluated.
     pub evaluated: usize,
@@ -79,7 +79,7 @@ pub(super) fn turn(
         }
     };
     if work.planned {
-        // What was open may have been left out.
+        // The unfinished passages may have been left out.
         let done = if work.open.is_empty() { 0 } else { work.step(model)? };
         scored.fetch_add(done as u64, Ordering::Relaxed);
     } else {
@@ -141,7 +141,7 @@ impl Work {
         self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
         self.left = self.costs.iter().sum();
         self.open = (0..self.passages.len()).collect();
-        // Where a part may be all that there is time for, the preferred ones have the first turns.
+        // If there may be time for a part only, the preferred passages have the first turns.
         let (turn, mut turns) = (of_batch(model.info().batch).0, vec![0; self.passages.len()]);
         for (place, &passage) in list.preferred.iter().enumerate() {
             turns[passage] = place / turn;
@@ -151,8 +151,8 @@ impl Work {
         Ok(())
     }
 
-    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. What the model knows costs
-    /// none. Nothing is left out where fewer than [`FEWEST`] would have a score.
+    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. Passages with cached
+    /// vectors cost none. Nothing is left out if fewer than [`FEWEST`] would have a score.
     pub fn shorten(&mut self, preferred: &[usize], tokens: usize) {
         let (mut sum, mut full, mut kept, mut out) = (0, false, 0, self.out.clone());
         for &passage in preferred.iter().filter(|&&passage| !self.out[passage]) {
@@ -178,7 +178,7 @@ impl Work {
     fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
         let (mut chosen, mut tokens) = (Vec::new(), 0);
         let (turn, most) = of_batch(model.info().batch);
-        // Passages that are kept cost nothing. The cache may have dropped one since the list was planned.
+        // Passages that are cached cost nothing. The cache may have dropped one since the list was planned.
         let (mut new, mut cost) = (0, 0);
         while new < turn
             && let Some(&index) = self.open.last()

@@ -19,7 +19,7 @@ const MAGIC: [u8; 8] = *b"rrkwarm\n";
 const VERSION: u32 = 1;
 const HEADER: usize = 8 + 4 + 32 + 8 + 32;
 
-/// Where the length stands.
+/// Offset of the length.
 const STATED: usize = 8 + 4 + 32;
 
 /// Why a file is not used.

@@ -1,6 +1,6 @@
 //! States in a folder: they survive the process, and are read where memory has them not.
 //!
-//! A file is written beside its place and renamed, on a thread of its own. Its bytes are verified whenever it is read
+//! A file is written beside its place and renamed, on a separate thread. Its bytes are verified whenever it is read
 //! (`file`); a damaged one is deleted, and its passage is read again. When the folder exceeds its bound, the files that were
 //! used longest ago are deleted, also where their states were used from memory. Several servers may share a folder: a file
 //! that another one deleted is read again. No fault of the folder fails a request, nor does a folder that stops answering hold one
@@ -24,7 +24,7 @@ use super::store::State;
 use reader::Reader;
 use writer::Writer;
 
-/// Where states are kept on disk.
+/// Folder and bounds of states on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
     /// The folder. It is made where it is missing, for its owner only.
@@ -34,8 +34,8 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// Whether others could have put states there: the folder belongs to another user, or everybody may write to it. A folder
-    /// of this user that its group may use, as on a volume in Kubernetes, is closed when it is opened.
+    /// Checks that others cannot have put states there. It fails if the folder belongs to another user, or everybody may write to
+    /// it. A folder of this user that its group may use, as on a volume in Kubernetes, is closed when it is opened.
     ///
     /// # Errors
     /// The reason, in words.
@@ -63,18 +63,18 @@ const EXTENSION: &str = "state";
 struct Item {
     key: Key,
     state: State,
-    /// Whether it is read ahead of time. It then takes free room only.
+    /// True if it is read ahead of time. It then takes free room only.
     fills: bool,
 }
 
-/// What the writer is told, in its order: a state that is removed after it was to be written is not there. A new one is not taken
-/// while the old one waits; its passage is read again.
+/// Orders to the writer, executed in sequence: a state that is removed after a write order does not remain. A new state is not
+/// accepted while the old one waits; its passage is evaluated again.
 enum Order {
     Write(Item),
     Remove(Key),
 }
 
-/// What the threads in front of the writer leave for it.
+/// Orders that wait for the writer.
 #[derive(Default)]
 struct Pending {
     /// States in the queue and in the writer's hands, each with its bytes.
@@ -111,7 +111,7 @@ impl Pending {
         self.moved = Some(Instant::now());
     }
 
-    /// Whether the folder has taken none of the waiting states for so long that nobody waits for it any more.
+    /// True if the folder has taken none of the waiting states for so long that nobody waits for it any more.
     fn is_stuck(&self) -> bool {
         !self.waiting.is_empty() && self.moved.is_some_and(|moved| moved.elapsed() >= STUCK)
     }
@@ -180,13 +180,13 @@ impl Disk {
         self.ask(move |files| files.read(&key)).flatten()
     }
 
-    /// Whether there is a file of that key.
+    /// True if there is a file of that key.
     pub fn holds(&self, key: &Key) -> bool {
         let key = *key;
         !self.is_dropped(&key) && self.ask(move |files| path(&files.folder, &key).exists()).unwrap_or(false)
     }
 
-    /// Whether the state waits to be removed.
+    /// True if the state waits to be removed.
     fn is_dropped(&self, key: &Key) -> bool {
         Pending::lock(&self.pending).removed.contains_key(key)
     }
@@ -196,7 +196,7 @@ impl Disk {
         self.reader.ask(&self.files.folder, move || question(&files))
     }
 
-    /// Has a state written, unless too many wait already, or the folder takes none. Those that `fills` are exempt from the number,
+    /// Has a state written, unless too many wait already, or the folder takes none. States with `fills` are exempt from the limit,
     /// because their caller waits for them.
     pub fn write(&self, key: Key, state: State, fills: bool) {
         let Some(queue) = &self.queue else { return };
@@ -220,13 +220,13 @@ impl Disk {
         }
     }
 
-    /// Whether every state that was to be written is written, or has failed.
+    /// True if every state that was to be written is written, or has failed.
     pub fn is_settled(&self) -> bool {
         let pending = Pending::lock(&self.pending);
         pending.waiting.is_empty() && pending.removed.is_empty()
     }
 
-    /// Whether one of the states still waits to be written, by a folder that takes any.
+    /// True if one of the states still waits to be written, by a folder that takes any.
     pub fn is_writing(&self, keys: &[Key]) -> bool {
         let pending = Pending::lock(&self.pending);
         !pending.is_stuck() && keys.iter().any(|key| pending.waiting.contains_key(key))
@@ -301,7 +301,7 @@ fn path(folder: &Path, key: &Key) -> PathBuf {
     folder.join(name).with_extension(EXTENSION)
 }
 
-/// A file of this user, and its length. What another user left in the folder before it was closed is not parsed.
+/// A file of this user, and its length. Files of other users are not parsed.
 fn own(path: &Path) -> std::io::Result<(File, u64)> {
     let file = File::open(path)?;
     let about = file.metadata()?;

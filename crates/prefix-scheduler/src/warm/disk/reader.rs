@@ -1,4 +1,4 @@
-//! Asks the folder on threads of its own. A network volume that stops answering holds whoever asks it for ever: a request waits
+//! Accesses the folder on separate threads. A network volume that stops answering holds whoever asks it for ever: a request waits
 //! while others are answered, and [`WAIT`] more; the folder is then passed over for [`SILENCE`].
 
 use std::io;
@@ -39,7 +39,7 @@ impl Reader {
         Ok(Self { questions, answered, silent_until: Mutex::new(None) })
     }
 
-    /// What `question` finds in the folder; `None` where it does not answer, or did not lately.
+    /// Result of `question` on the folder; `None` if the folder does not answer, or did not lately.
     pub fn ask<T: Send + 'static>(&self, folder: &Path, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if self.silence(|until| until.is_some_and(|until| Instant::now() < until)) {
             return None;

@@ -25,7 +25,7 @@ const ABANDONED: Duration = Duration::from_mins(10);
 pub(super) struct Writer {
     folder: PathBuf,
     limit: u64,
-    /// Whether the last write failed, which is logged once.
+    /// True if the last write failed, which is logged once.
     failing: bool,
     pending: Arc<Mutex<Pending>>,
 }
@@ -55,11 +55,11 @@ impl Writer {
             let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
             let is_full = |bytes: u64| bytes.saturating_add(size) > self.limit;
             if path(&self.folder, &key).exists() {
-                // Memory took over what came from here: nothing has to make room.
+                // The state was loaded from here into memory: nothing has to be evicted.
                 Pending::lock(&self.pending).remove(&key);
                 continue;
             }
-            // Nothing makes room for what is not written.
+            // Nothing is evicted for a state that is not written.
             let too_large = size > self.limit / 2;
             unlooked += 1;
             if !too_large && (unlooked >= BETWEEN_LOOKS || is_full(bytes)) {
@@ -161,14 +161,14 @@ impl Writer {
     }
 }
 
-/// Whether a file is named as a state is, by the digits of its key. Others in the folder are not touched.
+/// True if a file is named as a state is, by the digits of its key. Others in the folder are not touched.
 fn is_state(path: &Path) -> bool {
     let digits = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let named = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     named && path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
-/// Whether a file is named as one that is being written.
+/// True if a file is named as one that is being written.
 fn is_temporary(path: &Path) -> bool {
     let random = path.file_name().and_then(|name| name.to_str()?.strip_prefix(WRITING));
     random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))

@@ -105,11 +105,11 @@ fn simulate(difference: impl Fn(&[f64]) -> Option<(Estimate, Estimate)>) -> (f64
 
 #[test]
 fn the_paired_error_is_the_spread_of_delta_seper() {
-    // What is right without context is right with it: the random numbers make the two sides rise and fall together.
+    // Answers that are right without context are right with it: the random numbers make the two sides rise and fall together.
     let (spread, paired, independent) = simulate(|u| Some((seper(u, |u| u < 0.7), seper(u, |u| u < 0.4))));
     assert!((paired / spread - 1.0).abs() < 0.08, "{paired} for {spread}");
     assert!(independent / spread > 1.3, "{independent} for {spread}");
-    // What is right without context tends to be wrong with it.
+    // Answers that are right without context tend to be wrong with it.
     let (spread, paired, independent) = simulate(|u| Some((seper(u, |u| u < 0.7), seper(u, |u| u > 0.6))));
     assert!((paired / spread - 1.0).abs() < 0.08, "{paired} for {spread}");
     assert!(independent / spread < 0.8, "{independent} for {spread}");

@@ -1,4 +1,5 @@
-//! Reuse of what earlier requests, and earlier rounds of a request, evaluated: openings in the generator's cache, and saved states.
+//! Reuse of what earlier requests, and earlier rounds of a request, evaluated: prompt prefixes in the generator's cache, and saved
+//! states.
 
 use super::super::active::{Active, Restorable};
 use super::{Stepper, lost};
@@ -10,7 +11,7 @@ use crate::warm::scores;
 const SHORT: usize = 32;
 
 impl Stepper<'_> {
-    /// Gives a new request the openings and states that are there.
+    /// Gives a new request the prompt prefixes and states that are there.
     pub(super) fn reuse(&mut self, active: &mut Active) {
         let Some(store) = self.store else { return };
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
@@ -41,7 +42,7 @@ impl Stepper<'_> {
                 active.states.insert(node, Restorable { key, state, cells });
             }
         }
-        let adopted = self.openings.adopt(active);
+        let adopted = self.prefixes.adopt(active);
         active.reused(adopted);
     }
 
@@ -84,42 +85,42 @@ impl Stepper<'_> {
     /// Drops the states that a request made or restored: one of them may be the cause of what is not a number, and the next request
     /// with that passage would fail as well.
     pub(super) fn drop_states(&mut self, index: usize) {
-        self.soiled = true;
+        self.dirty = true;
         let active = &self.active[index];
         if let Some(store) = self.store {
-            // Each under both names: a state may be kept without the scores that its key asks for.
+            // Each under both names: a state may be cached without the scores that its key asks for.
             let both = active.job.keys.iter().flat_map(|(_, key)| [key.with_scores(), key.without_scores()]);
             both.for_each(|key| store.drop_state(&key));
         }
     }
 
-    /// Empties the cache where nothing is in work: behind a request whose scores are no numbers, because its openings and its free
-    /// cells spoil those of the next; and before each plan that must find the cells of a new cache.
+    /// Empties the cache where nothing is in work: behind a request whose scores are NaN, because its prompt prefixes and
+    /// its free cells spoil those of the next; and before each plan that must find the cells of a new cache.
     pub(super) fn cleanse(&mut self) {
-        if !self.active.is_empty() || !(self.soiled || self.one_at_a_time) {
+        if !self.active.is_empty() || !(self.dirty || self.one_at_a_time) {
             return;
         }
-        if self.soiled {
-            let kept = self.openings.clear();
+        if self.dirty {
+            let kept = self.prefixes.clear();
             self.release(&kept);
         }
-        if self.openings.sequences() == 0 {
-            self.generator.clear(self.soiled);
+        if self.prefixes.sequences() == 0 {
+            self.generator.clear(self.dirty);
         }
-        self.soiled = false;
+        self.dirty = false;
     }
 
-    /// Cells and sequences not granted to any request or opening.
+    /// Cells and sequences not granted to any request or prompt prefix.
     pub(super) fn free(&self) -> (usize, usize) {
         let cells: usize = self.active.iter().map(|active| active.cells).sum();
         let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
         (
-            self.capacity.cells.saturating_sub(cells + self.openings.cells()),
-            self.capacity.sequences.saturating_sub(sequences + self.openings.sequences()),
+            self.capacity.cells.saturating_sub(cells + self.prefixes.cells()),
+            self.capacity.sequences.saturating_sub(sequences + self.prefixes.sequences()),
         )
     }
 
-    /// Keeps the openings and the states of passages that the step completed.
+    /// Keeps the prompt prefixes and the states of passages that the step completed.
     pub(super) fn keep(&mut self, index: usize, step: &Step) {
         let Some(store) = self.store else { return };
         for piece in &step.pieces {
@@ -129,7 +130,7 @@ impl Stepper<'_> {
             if piece.tokens.end != plan.length(node) {
                 continue;
             }
-            if self.openings.wants(plan, node) {
+            if self.prefixes.wants(plan, node) {
                 let tokens = plan.tokens(node).to_vec();
                 self.keep_opening(tokens, sequence);
                 continue;
@@ -139,7 +140,7 @@ impl Stepper<'_> {
             let key = if plan.scored_tokens(node) == 0 { key.without_scores() } else { key };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let (to_disk, own) = (active.job.fills, &active.job.held);
-            // Where moving states takes longer than reading, only those are kept that somebody asked to have.
+            // If moving states takes longer than evaluating tokens, only requested states are saved.
             if !(self.saves_cheaply || to_disk) {
                 continue;
             }
@@ -163,8 +164,8 @@ impl Stepper<'_> {
     }
 
     fn keep_opening(&mut self, tokens: Vec<crate::plan::Token>, sequence: usize) {
-        while !self.openings.room_for(tokens.len()) {
-            let Some(oldest) = self.openings.evict() else { return };
+        while !self.prefixes.room_for(tokens.len()) {
+            let Some(oldest) = self.prefixes.evict() else { return };
             self.release(&[oldest]);
         }
         let (cells, sequences) = self.free();
@@ -173,22 +174,22 @@ impl Stepper<'_> {
         }
         let Some(to) = self.free_sequences.pop() else { return };
         if let Err(error) = self.generator.fork(sequence, to, tokens.len()) {
-            tracing::error!(%error, "opening not kept");
+            tracing::error!(%error, "prompt prefix not kept");
             // The copy may be there in part.
             self.release(&[to]);
             return;
         }
-        self.openings.insert(tokens, to);
+        self.prefixes.insert(tokens, to);
     }
 
-    /// Evicts openings, oldest first, until the given cells and sequences are free.
+    /// Evicts prompt prefixes, oldest first, until the given cells and sequences are free.
     pub(super) fn make_room(&mut self, cells: usize, sequences: usize) {
         loop {
             let free = self.free();
             if cells <= free.0 && sequences <= free.1 {
                 return;
             }
-            let Some(sequence) = self.openings.evict() else { return };
+            let Some(sequence) = self.prefixes.evict() else { return };
             self.release(&[sequence]);
         }
     }

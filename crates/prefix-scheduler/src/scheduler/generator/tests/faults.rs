@@ -38,11 +38,11 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
     assert_eq!(good.unwrap().samples.len(), 1);
     assert!(matches!(bad, Err(ScheduleError::Model(ModelError::Decode(problem))) if problem.contains("not finite")));
     assert_eq!(scores.unwrap().scores, directly(&scored));
-    // What a failed request did not evaluate counts for its call until that ends, unless a later request of it evaluates as much: three
-    // that come together may come in any order.
+    // The unevaluated tokens of a failed request count for its call until the call ends, or a later request evaluates as many:
+    // three that come together may come in any order.
     drop(call);
     assert_eq!(bench.settled_cells(), 0);
-    // What was admitted meanwhile ends before the cache is emptied.
+    // Requests that were admitted meanwhile end before the cache is emptied.
     assert_eq!(bench.run(&scored).unwrap().scores, directly(&scored));
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
 }

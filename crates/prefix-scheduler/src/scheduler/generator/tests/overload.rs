@@ -48,7 +48,7 @@ fn a_waiting_request_is_dropped_when_the_time_left_no_longer_suffices() {
     let (outcome, after) = dropped;
     assert_eq!(outcome.unwrap_err(), Stopped::DeadlineExceeded.into());
     assert!(after < Duration::from_millis(second), "{after:?}, its deadline was after {} ms", second + first / 4);
-    // What was not evaluated counts as admitted until its call ends.
+    // Unevaluated tokens count as admitted until their call ends.
     assert!(bench.scheduler.ledger().total() > 0);
     drop((ahead, behind));
     assert_eq!(bench.settled_cells(), 0);

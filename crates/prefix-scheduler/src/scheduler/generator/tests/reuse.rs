@@ -1,4 +1,4 @@
-//! Openings and states that requests leave for later ones.
+//! Prompt prefixes and states that requests leave for later ones.
 
 use super::*;
 
@@ -13,9 +13,9 @@ fn a_passage_is_read_once() {
     assert_eq!(bench.run(&first).unwrap().cached_tokens, 0);
     let outcome = bench.run(&second).unwrap();
     assert_eq!(outcome.scores, directly(&second));
-    assert_eq!(outcome.cached_tokens, 4 + 3 * 9, "the opening, and each passage as the first");
+    assert_eq!(outcome.cached_tokens, 4 + 3 * 9, "the prompt prefix, and each passage as the first");
     assert_eq!(outcome.tokens, second.cost().tokens - outcome.cached_tokens);
-    assert_eq!(bench.settled_cells(), 4, "the opening");
+    assert_eq!(bench.settled_cells(), 4, "the prompt prefix");
     let figures = bench.scheduler.store().unwrap().figures();
     // Three first passages and two second ones; then three first ones again, and three other second ones.
     assert_eq!((figures.hits, figures.misses), (3, 5 + 3));
@@ -33,10 +33,10 @@ fn a_request_whose_passages_are_kept_fills_its_steps() {
 
 #[test]
 fn states_that_take_longer_to_move_than_to_read_are_kept_where_they_were_asked_for() {
-    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::DearStates]);
+    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::ExpensiveStates]);
     let list = plan(&["ab", "ba", "c"], "?x", 9);
     for cached in [0, 4, 4] {
-        assert_eq!(bench.run(&list).unwrap().cached_tokens, cached, "the opening alone");
+        assert_eq!(bench.run(&list).unwrap().cached_tokens, cached, "the prompt prefix alone");
     }
     assert_eq!(bench.observed.saved.load(Ordering::SeqCst), 0);
     let keys = bench.scheduler.store().unwrap().keys(&list);
@@ -71,7 +71,7 @@ fn a_short_segment_after_the_first_passage_is_kept_at_once() {
     assert_eq!((again.tokens, again.scores), (2 * 2, directly(&with_cue)));
 }
 
-/// Scored passages between an opening, a cue and a scored query, as Bayes saliency asks.
+/// Scored passages between a prompt prefix, a cue and a scored query, as Bayes saliency asks.
 fn joint(passages: &[Vec<Token>], query: &[Token]) -> Arc<Plan> {
     let mut plan = Plan::new();
     for passage in passages {
@@ -94,12 +94,12 @@ fn the_scores_of_a_passage_are_kept_with_its_state() {
     let second = joint(&passages, &[7, 5, 6, 4]);
     let warm = bench.run(&second).unwrap();
     assert_eq!(warm.scores, directly(&second));
-    assert_eq!(warm.tokens, 2 * 3, "the opening is not read for logits that are known");
+    assert_eq!(warm.tokens, 2 * 3, "the prompt prefix is not read for logits that are known");
     let mixed = joint(&[passages[0].clone(), (40..60).collect()], &[7, 8]);
     let outcome = bench.run(&mixed).unwrap();
     assert_eq!(outcome.scores, directly(&mixed));
-    assert_eq!(outcome.cached_tokens, 30 + 3, "the opening's last logits score the passage that is new");
-    assert_eq!(bench.settled_cells(), 4, "the opening");
+    assert_eq!(outcome.cached_tokens, 30 + 3, "the prompt prefix's last logits score the passage that is new");
+    assert_eq!(bench.settled_cells(), 4, "the prompt prefix");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert!(bench.run(&plan).is_err());
     assert_eq!(bench.scheduler.store().unwrap().figures().states, 0);
     broken.store(false, Ordering::SeqCst);
-    // Nor is anything left in the cache: the opening was kept, and every later request of the method failed by it.
+    // Nor is anything left in the cache: the prompt prefix was cached, and every later request of the method failed by it.
     let outcome = bench.run(&plan).unwrap();
     assert_eq!((&outcome.scores, outcome.cached_tokens), (&directly(&plan), 0));
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
@@ -150,7 +150,7 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1, "once");
 }
 
-/// A caller that left after the first score that is no number left its states, and the opening, to the next request.
+/// A caller that left after the first score that is NaN left its states, and the prompt prefix, to the next request.
 #[test]
 fn what_a_broken_request_made_is_dropped_when_its_caller_leaves() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -215,12 +215,12 @@ fn an_opening_gives_way_to_a_request_that_needs_the_room() {
     other.add(&[Segment::context(vec![3; 397]), Segment::scored([1, 2, 3], 1)]);
     let other = Arc::new(other);
     assert_eq!(bench.run(&other).unwrap().scores, directly(&other));
-    assert_eq!(bench.settled_cells(), 0, "an opening above an eighth of the cells is not kept");
+    assert_eq!(bench.settled_cells(), 0, "a prompt prefix above an eighth of the cells is not kept");
 }
 
-/// Requests may bring openings of their own. However many come, the one in regular use stays.
+/// Requests may bring their own prompt prefixes. However many come, the one in regular use stays.
 #[test]
-fn openings_of_many_callers_stay_within_their_share() {
+fn prefixes_of_many_callers_stay_within_their_share() {
     let bench = bench(PLENTY, Duration::ZERO, vec![]);
     let usual = plan(&["a"], "?x", 9);
     bench.run(&usual).unwrap();
@@ -230,7 +230,7 @@ fn openings_of_many_callers_stay_within_their_share() {
         let own = Arc::new(own);
         let outcome = bench.run(&own).unwrap();
         assert_eq!((outcome.scores, outcome.cached_tokens), (directly(&own), 0));
-        assert_eq!(bench.run(&own).unwrap().cached_tokens, 12 + 9, "a caller's opening is kept as any other");
+        assert_eq!(bench.run(&own).unwrap().cached_tokens, 12 + 9, "a caller's prompt prefix is kept as any other");
         assert!(bench.settled_cells() <= CAPACITY.cells / 8, "{}", bench.settled_cells());
         if caller % 3 == 2 {
             assert_eq!(bench.run(&usual).unwrap().cached_tokens, 4 + 9);
@@ -259,7 +259,7 @@ fn a_later_round_restores_what_an_earlier_one_read_also_where_the_store_is_full(
         outcome.cached_tokens
     };
     let rounds = bench.scheduler.rounds();
-    assert_eq!(run(&first, &rounds, 1), 4, "the opening");
+    assert_eq!(run(&first, &rounds, 1), 4, "the prompt prefix");
     assert_eq!(run(&second, &rounds, 0), 4 + 9, "a quarter of the bound has room for k and l, not for n");
     assert_eq!(run(&second, &bench.scheduler.rounds(), 0), 4, "another request has nothing of it");
     let other = plan(&["n", "m"], "?x", 9);
@@ -283,7 +283,7 @@ fn wait_for(done: impl Fn() -> bool) {
     }
 }
 
-/// A prefix of two passages is kept for other requests when it is read a second time, but held for the next round at once, if
+/// A prefix of two passages is cached for other requests when it is read a second time, but held for the next round at once, if
 /// that may begin with it.
 #[test]
 fn a_later_round_restores_longer_prefixes_at_their_second_sight() {
@@ -374,7 +374,7 @@ fn a_cancelled_request_leaves_no_cells() {
             let run = bench.scheduler.run(Arc::clone(&long), &call, None);
             assert!(tokio::time::timeout(Duration::from_millis(patience), run).await.is_err());
         });
-        assert_eq!(bench.settled_cells(), 4, "the opening");
+        assert_eq!(bench.settled_cells(), 4, "the prompt prefix");
         assert_eq!(bench.run(&long).unwrap().scores, directly(&long));
     }
 }

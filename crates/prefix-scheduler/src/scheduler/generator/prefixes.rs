@@ -1,7 +1,7 @@
-//! Openings that stay in the generator's cache: the first segment of a prompt, which every request of a method shares.
+//! Prompt prefixes that stay in the generator's cache: the first segment of a prompt, which every request of a method shares.
 //!
-//! An opening is a sequence of the generator that no request owns, matched by its tokens. A request shares its cells when its
-//! walk reaches the root. The least recently used one makes way, also for a request that needs the room, unless it is promised
+//! A prompt prefix is a sequence of the generator that no request owns, matched by its tokens. A request shares its cells when its
+//! walk reaches the root. The least recently used one is evicted, also for a request that needs the cells, unless it is promised
 //! to a request.
 
 use super::active::Active;
@@ -14,21 +14,21 @@ struct Entry {
     promised: usize,
 }
 
-/// The resident openings and their bound.
-pub(super) struct Openings {
+/// The resident prompt prefixes and their bound.
+pub(super) struct Prefixes {
     entries: Vec<Entry>,
     /// Most cells.
     limit: usize,
     clock: u64,
 }
 
-/// The share of the cells that openings may hold: one in so many.
+/// The share of the cells that prompt prefixes may hold: one in so many.
 pub(super) const SHARE: usize = 8;
 
-/// Most entries. Every method has an opening or two.
+/// Most entries. Every method has a prompt prefix or two.
 const MOST_ENTRIES: usize = 16;
 
-impl Openings {
+impl Prefixes {
     pub const fn new(limit: usize) -> Self {
         Self { entries: Vec::new(), limit, clock: 0 }
     }
@@ -45,8 +45,8 @@ impl Openings {
         self.entries.iter_mut().find(|entry| entry.tokens == tokens)
     }
 
-    /// Promises the openings of its plan to a new request, which protects them from eviction. Returns the tokens saved. What
-    /// the request has from elsewhere is registered before: the logits of an opening may be read for it.
+    /// Promises the prompt prefixes of its plan to a new request, which protects them from eviction. Returns the tokens saved. Call
+    /// it after other cached states are registered: the logits of a prefix may be read for them.
     pub fn adopt(&mut self, active: &mut Active) -> usize {
         self.clock += 1;
         let (clock, mut saved) = (self.clock, 0);
@@ -72,7 +72,7 @@ impl Openings {
         }
     }
 
-    /// Whether a root is worth keeping: an opening that is not there yet and fits.
+    /// True if a root is worth keeping: a prompt prefix that is not there yet and fits.
     pub fn wants(&mut self, plan: &Plan, node: NodeId) -> bool {
         let tokens = plan.tokens(node);
         is_opening(plan, node) && tokens.len() <= self.limit && self.find(tokens).is_none()
@@ -91,7 +91,7 @@ impl Openings {
         Some(oldest)
     }
 
-    /// Whether an entry of `tokens` cells fits within the bounds.
+    /// True if an entry of `tokens` cells fits within the bounds.
     pub fn room_for(&self, tokens: usize) -> bool {
         self.cells() + tokens <= self.limit && self.entries.len() < MOST_ENTRIES
     }
