@@ -1,15 +1,15 @@
-//! Tells the service manager what the server does (sd_notify(3)). Without a service manager nothing is sent.
+//! Reports the server's state to the service manager (sd_notify(3)). Without a service manager nothing is sent.
 
 #[cfg(unix)]
 use sd_notify::NotifyState;
 
-/// The server serves.
+/// Reports that the server serves.
 pub(super) fn ready() {
     #[cfg(unix)]
     send(&[NotifyState::Ready, NotifyState::Status("serving")]);
 }
 
-/// The server reads its files again. [`ready`] ends this.
+/// Reports that the server reloads its files. [`ready`] ends this state.
 pub(super) fn reloading() {
     #[cfg(unix)]
     if let Ok(now) = NotifyState::monotonic_usec_now() {
@@ -17,13 +17,13 @@ pub(super) fn reloading() {
     }
 }
 
-/// The server stops.
+/// Reports that the server stops.
 pub(super) fn stopping() {
     #[cfg(unix)]
     send(&[NotifyState::Stopping, NotifyState::Status("finishing the calls in flight")]);
 }
 
-/// Gives signs of life, twice as often as the watchdog wants them, until it is dropped.
+/// Sends keep-alive messages at twice the watchdog's rate until it is dropped.
 pub(super) async fn keep_alive() {
     #[cfg(unix)]
     if let Some(interval) = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero()) {
@@ -38,6 +38,6 @@ pub(super) async fn keep_alive() {
 #[cfg(unix)]
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager is not reached");
+        tracing::warn!(%error, "the service manager cannot be reached");
     }
 }

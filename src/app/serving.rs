@@ -1,4 +1,4 @@
-//! A server's life: loading, warm-up, serving, reloading, stopping.
+//! The life cycle of a server: loading, warm-up, serving, reloading, stopping.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ use server::transport::{Access, Protocol, WATCH_INTERVAL, listener};
 /// Longest wait at the end for the last write of learnt profiles.
 const LAST_SAVE: Duration = Duration::from_secs(3);
 
-/// First pause before the generator is tried again; it doubles up to [`LONGEST_PAUSE`], as that before it is loaded again.
+/// First pause before the generator is tried again; it doubles up to [`LONGEST_PAUSE`], like the pause before a reload.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until generator and scorer have loaded and scored
-/// a passage each.
+/// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until generator and scorer have loaded and
+/// scored a passage each.
 ///
 /// # Errors
 /// The first load of the generator or the scorer fails, or the transport fails.
@@ -92,7 +92,7 @@ pub async fn serve(
     drop((beside, page));
     let generators: Vec<_> = engine.models().generators().iter().filter_map(|model| model.get().ok()).collect();
     let saved = tokio::task::spawn_blocking(move || generators.iter().for_each(|one| one.position_bias.save()));
-    // A disk that hangs must not keep the process.
+    // A hanging disk must not keep the process alive.
     if tokio::time::timeout(LAST_SAVE, saved).await.is_err() {
         tracing::error!("learnt position-bias profiles not saved: the disk takes too long");
     }
@@ -104,7 +104,7 @@ pub async fn serve(
 pub struct Listeners {
     /// For gRPC.
     pub grpc: TcpListener,
-    /// For HTTP/JSON; `None` to serve none.
+    /// For HTTP/JSON; `None` if it is off.
     pub http: Option<TcpListener>,
 }
 
@@ -136,16 +136,16 @@ async fn over_http(
     let router = server::http::with_readiness(router, ready);
     let stop = async {
         control.stopped(1).await;
-        // A balancer is told before connections are refused.
+        // Load balancers need time to notice before connections are refused.
         tokio::time::sleep(config.server.lame_duck).await;
     };
     let plain = listener::Options::new(Protocol::Http1, config.security.bounds);
     let options = listener::Options { tls: access.tls.clone(), ..plain };
-    // Calls over gRPC, whose drain ends at the same time, are cancelled with those over HTTP.
+    // Calls over gRPC, whose drain ends at the same time, are cancelled with the HTTP calls.
     listener::serve_until(listener, router, options, stop, config.server.drain, || admission.cancel_all()).await;
 }
 
-/// Tells `ready` whether the generator was tried and the server does not stop.
+/// Sets `ready` to true once the generator was tried, until the server stops.
 async fn follow_readiness(mut warm: watch::Receiver<bool>, control: Control, ready: watch::Sender<bool>) {
     let mut stopped = std::pin::pin!(control.stopped(1));
     loop {
@@ -158,7 +158,7 @@ async fn follow_readiness(mut warm: watch::Receiver<bool>, control: Control, rea
     ready.send_replace(false);
 }
 
-/// Serves the page of metrics on its own port until the handle is dropped; `None` where none is configured.
+/// Serves the metrics page on a separate port until the handle is dropped; `None` if no port is configured.
 async fn page(
     config: &Config,
     metrics: &Arc<Metrics>,
@@ -174,7 +174,7 @@ async fn page(
     Ok(Some(AbortOnDropHandle::new(tokio::spawn(serving))))
 }
 
-/// Resolves if the first load fails, and never otherwise.
+/// Resolves if the first load fails, otherwise never.
 async fn first_failure(engine: &Engine) -> anyhow::Error {
     match first_load(engine).await {
         Err(problem) => problem,
@@ -182,7 +182,7 @@ async fn first_failure(engine: &Engine) -> anyhow::Error {
     }
 }
 
-/// What runs beside the server until it ends.
+/// Runs the server's background tasks until it ends.
 async fn beside(engine: Engine, config: Config, access: Access, control: Control, heat: watch::Sender<bool>) {
     let (loaded, store, warm) = (engine.clone(), config.store.clone(), heat.subscribe());
     tokio::join!(
@@ -201,7 +201,7 @@ async fn beside(engine: Engine, config: Config, access: Access, control: Control
     );
 }
 
-/// Reads certificates, tokens and calibration again whenever the operator asks.
+/// Reloads certificates, tokens and calibration whenever the operator asks.
 async fn reload(
     mut control: Control,
     warm: &watch::Receiver<bool>,
@@ -210,7 +210,7 @@ async fn reload(
 ) {
     loop {
         control.reload().await;
-        // A server that still loads has not said READY, and must not say so here.
+        // A server that is still loading has not sent READY, and must not send it here.
         let ready = *warm.borrow();
         if ready {
             notify::reloading();
@@ -224,15 +224,15 @@ async fn reload(
             faults.len()
         };
         let faults = tokio::task::spawn_blocking(work).await.unwrap_or_default();
-        tracing::info!(faults, "certificates, tokens and calibration read again");
+        tracing::info!(faults, "certificates, tokens and calibration reloaded");
         if ready {
             notify::ready();
         }
     }
 }
 
-/// Logs the properties of generator and scorer when they are ready, tries them, loads the embedding model, starts learning, and
-/// follows their calibration files.
+/// Waits for generator and scorer, logs their properties and tries them, loads the embedding model, starts learning, and
+/// follows the calibration files.
 async fn when_ready(engine: Engine, config: Config, heat: watch::Sender<bool>) {
     if first_load(&engine).await.is_err() {
         return;
@@ -264,15 +264,15 @@ async fn when_ready(engine: Engine, config: Config, heat: watch::Sender<bool>) {
         following.spawn(follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL));
         following.spawn(follow_ranking(generator, ranking, CALIBRATION_INTERVAL));
     }
-    // They go on until the server ends and aborts them.
+    // The tasks run until the server ends and aborts them.
     while following.join_next().await.is_some() {}
 }
 
-/// Scores two short passages, until that succeeds. The first step of a model allocates and, on an accelerator, compiles; no
-/// caller should wait for that. A model that loads and does not score, for instance because the accelerator's memory is full, serves
-/// nobody: health says so until it does.
+/// Scores two short passages, repeatedly until that succeeds. The first step of a model allocates memory and, on an
+/// accelerator, compiles; no caller should wait for that. A model may load but fail to score, for instance because the
+/// accelerator's memory is full. Health then reports NOT_SERVING.
 async fn warm_up(engine: &Engine, role: Role) {
-    // The operator's bounds are for callers: a request that they refuse would tell nothing of the model.
+    // The operator's limits are for callers. They must not refuse this request.
     let limits = Limits { passages: 2, query_bytes: 1_000, passage_bytes: 1_000, tokens: 1 << 20, ..*engine.limits() };
     let own = Engine::new(engine.models().clone(), limits);
     let mut pause = FIRST_PAUSE;
@@ -290,14 +290,14 @@ async fn warm_up(engine: &Engine, role: Role) {
     }
 }
 
-/// Loads the embedding model, which the default method asks, so that no caller waits for it. Without it the server serves: the
-/// default method ranks worse, and each of its answers has a warning.
+/// Loads the embedding model of the default method, so that no caller waits for it. The server also serves without it:
+/// the default method then ranks worse, and its responses have a warning.
 async fn load_embedding(engine: &Engine) {
     let Some(embedding) = engine.models().scorer_if_any(Role::Embedding) else { return };
     let trial = trial(Role::Embedding);
     let list = |text: &str| List {
         query: trial.query.as_str().into(),
-        // Long enough to tell its speed, by which a latency budget is kept; the first turn does not.
+        // Long enough to measure the speed for latency budgets; the first turn is not counted.
         passages: [format!("{text} ").repeat(8)].into(),
         shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
         tokens: usize::MAX,
@@ -333,7 +333,7 @@ fn trial(role: Role) -> RerankRequest {
     }
 }
 
-/// Warns where the store cannot be written: learnt profiles and the hashes of files are then not kept.
+/// Warns if the store cannot be written: learnt profiles and file hashes are then not stored.
 fn check_store(config: &Config) {
     let root: &Path = config.store.root();
     let Err(error) = std::fs::create_dir_all(root).and_then(|()| tempfile::tempfile_in(root)) else { return };

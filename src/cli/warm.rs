@@ -15,10 +15,11 @@ use files::{Empty, Warnings};
 use prefix_scheduler::call::Call;
 use protocol::{client, v1};
 
-/// Read passages ahead of time, so that reranking them costs the query only.
+/// Evaluate passages ahead of time, so that reranking them costs only the query.
 ///
-/// A server keeps their states in memory, and on disk where passage_cache.disk is set. Without --server the states go to the folder
-/// passage_cache.disk. Passages whose states are there are skipped, so the command can be repeated after an interruption.
+/// A server caches their KV states in memory, and on disk if passage_cache.disk is set. Without --server the states are
+/// written to the folder passage_cache.disk. Cached passages are skipped, so the command can be repeated after an
+/// interruption.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd warm passages.jsonl --server 127.0.0.1:50051")]
 pub(super) struct WarmArgs {
@@ -32,7 +33,8 @@ pub(super) struct WarmArgs {
     connection: ConnectionArgs,
 }
 
-/// Where a passage of a list of these places in the file was refused, and why; the failure where it is about none.
+/// Position in the file and reason of a refused passage; `left` holds the positions of the sent passages. Returns the
+/// failure if it does not concern a single passage.
 fn refused(failure: Failure, left: &[usize]) -> Result<(usize, String), Failure> {
     let Failure::Input(text) = &failure else { return Err(failure) };
     let at = text.split_once("passages[").and_then(|(_, rest)| {
@@ -43,7 +45,7 @@ fn refused(failure: Failure, left: &[usize]) -> Result<(usize, String), Failure>
     at.ok_or(failure)
 }
 
-/// Passages and bytes of one call. A server takes messages of 4 MiB by default.
+/// Most passages and bytes of one call. A server accepts messages of 4 MiB by default.
 const PASSAGES: usize = 256;
 const BYTES: usize = 2 << 20;
 
@@ -60,15 +62,15 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         Some(_) => None,
         None if config.scheduler.warm.disk.is_none() => {
             return Err(Failure::Input(
-                "passage_cache.disk: must be set, or --server: states in memory end with this command".into(),
+                "passage_cache.disk: must be set, or --server: states in memory are lost when this command ends".into(),
             ));
         }
         None => {
-            // Memory ends with this command: what counts is on disk.
+            // Memory is lost when this command ends, so states must go to disk.
             config.scheduler.warm.memory_bytes = 1;
             let engine = app::engine(&config).await?;
             if !engine.keeps_on_disk()? {
-                let problem = "passage_cache.disk: no states can be kept in this folder; the log above says why";
+                let problem = "passage_cache.disk: no states can be cached in this folder; the log above says why";
                 return Err(Failure::Input(problem.into()));
             }
             Some(engine)
@@ -78,7 +80,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     let mut total = v1::WarmPassagesResponse::default();
     let (mut start, mut faults) = (0, given - passages.len());
     'parts: for part in parts(&passages) {
-        // Those of the part that were not refused.
+        // Positions of the passages in this part that were not refused.
         let mut left: Vec<usize> = (start..start + part.len()).collect();
         start += part.len();
         let done = loop {
@@ -113,7 +115,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.model.clone_from(&done.model);
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
             output::complain(if engine.is_some() {
-                "no more states are kept: raise passage_cache.disk_bytes, or delete files of passage_cache.disk; the log above says what failed"
+                "no more states are cached: raise passage_cache.disk_bytes, or delete files of passage_cache.disk; the log above says what failed"
             } else {
                 "there is no room for more states: raise passage_cache.memory_bytes or passage_cache.disk_bytes, or delete files of passage_cache.disk"
             });
@@ -126,12 +128,12 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         "tokens": total.tokens, "model": total.model,
     }))?;
     let done = usize::try_from(total.passages).unwrap_or(0).min(given);
-    // A passage that is longer than what may be kept is read in vain.
+    // A passage larger than the cache is evaluated in vain.
     let lost = total.passages.saturating_sub(total.present + total.kept);
     match (given - done, lost) {
         (0, 0) => Ok(()),
-        (0, lost) => Err(Failure::Other(anyhow::anyhow!("the states of {lost} of {given} passages were not kept"))),
-        (left, _) => Err(Failure::Other(anyhow::anyhow!("{left} of {given} passages were not read"))),
+        (0, lost) => Err(Failure::Other(anyhow::anyhow!("the states of {lost} of {given} passages were not cached"))),
+        (left, _) => Err(Failure::Other(anyhow::anyhow!("{left} of {given} passages were not evaluated"))),
     }
 }
 
@@ -156,7 +158,7 @@ async fn local(
     Ok(client::local_warm(&model, &outcome?))
 }
 
-/// Passages in parts of at most [`PASSAGES`] and [`BYTES`]; a longer passage is a part of its own.
+/// Passages in parts of at most [`PASSAGES`] and [`BYTES`]; a longer passage is a separate part.
 fn parts(passages: &[Passage]) -> Vec<&[Passage]> {
     let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (index, passage) in passages.iter().enumerate() {
