@@ -1,7 +1,7 @@
 //! Starts the worker of a generator. Its thread finds, checks and loads the files.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
@@ -187,7 +187,7 @@ pub(super) fn start(
                 info,
                 position_bias,
             };
-            *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            *published.lock() = Some(file);
             let (_, runtime) = read.insert((found, runtime));
             llama::with_model(runtime, serve)
         })

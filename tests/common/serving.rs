@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use protocol::client;
 use protocol::v1;
 use protocol::v1::rerank_service_client::RerankServiceClient;
@@ -75,7 +76,7 @@ impl Serving {
         let written = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
-                let mut log = written.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut log = written.lock();
                 log.push_str(&line);
                 log.push('\n');
             }
@@ -95,7 +96,7 @@ impl Serving {
     }
 
     pub fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 
     pub fn signal(&self, signal: Signal) {

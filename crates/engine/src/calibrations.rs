@@ -1,6 +1,6 @@
 //! The calibrations of a served generator: shares of the mixture, and scores as probabilities of relevance.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::fusing::{Fusion, Learnt, Shares};
 use super::opening::NOT_CALIBRATED;
@@ -184,7 +184,7 @@ impl Calibrations {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
         // A panic cannot leave the list half-changed, so a poisoned lock is still good.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

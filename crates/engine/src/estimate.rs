@@ -6,7 +6,8 @@
 //! but the lengths of the texts is read, so an estimate costs microseconds, and it is never above the limits of a request.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::belief::{BeliefRequest, SampleOptions};
 use super::evaluate::{Annotator, EvaluateRequest};
@@ -90,7 +91,7 @@ pub(super) struct Admitted {
 
 impl Estimates {
     fn tokens(&self, size: &Size) -> usize {
-        let learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let learnt = self.0.lock();
         let (role, name, variant, passages) = size.class;
         let known = learnt.range((role, name, variant, 0)..=(role, name, variant, u32::MAX));
         let nearest = known.min_by_key(|((_, _, _, other), _)| other.abs_diff(passages));
@@ -100,7 +101,7 @@ impl Estimates {
 
     fn learn(&self, size: &Size, tokens: usize) {
         let ratio = (real(tokens) / real(size.bytes.max(1))).clamp(TAUGHT.0, TAUGHT.1);
-        let mut learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut learnt = self.0.lock();
         let mean = learnt.entry(size.class).or_insert(ratio);
         *mean += WEIGHT * (ratio - *mean);
     }

@@ -6,7 +6,9 @@
 mod changes;
 mod frame;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 pub use changes::Changes;
 
@@ -138,7 +140,7 @@ impl GeneratorModel {
         if let Some(served) = self.served.get() {
             return Ok(Arc::clone(served));
         }
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.published.lock();
         let served = published.take().map(|FileRead { tokenizer, info, position_bias, calibrations }| {
             let served = ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias);
             served.calibrations.replace(calibrations);

@@ -8,8 +8,9 @@
 mod evidence;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::EngineError;
 use super::rerank::FitReport;
@@ -229,10 +230,8 @@ impl PositionBias {
 
     /// The same, unless a write goes on: behind one that hangs more threads would wait. The next call tries again.
     pub fn save_unless_busy(&self) {
-        match self.writing.try_lock() {
-            Ok(writing) => self.write(&writing),
-            Err(TryLockError::Poisoned(poisoned)) => self.write(&poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => {}
+        if let Some(writing) = self.writing.try_lock() {
+            self.write(&writing);
         }
     }
 
@@ -340,7 +339,7 @@ impl PositionBias {
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic cannot leave profiles half-changed, so a poisoned lock is still good.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 #[cfg(test)]

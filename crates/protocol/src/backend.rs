@@ -4,8 +4,9 @@
 mod identity;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::{self, ClientError};
 use crate::convert_task::kind_to_wire;
@@ -153,7 +154,7 @@ impl Remote {
     }
 
     fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answered.lock()
     }
 }
 
@@ -324,12 +325,12 @@ mod tests {
     async fn a_server_that_answered_once_may_be_away_for_a_moment() {
         let away = || ClientError::Unreachable { address: "h:1".into(), problem: "refused".into() };
         let answers = Mutex::new(vec![Ok(2), Err(away()), Ok(1), Err(away())]);
-        let ask = || async { answers.lock().unwrap().pop().unwrap() };
+        let ask = || async { answers.lock().pop().unwrap() };
         let Backend::Server(remote) = Backend::server("h:1".into(), 1) else { panic!() };
         assert!(matches!(remote.patiently(ask).await, Err(ClientError::Unreachable { .. })), "nobody was ever there");
         assert_eq!(remote.patiently(ask).await.unwrap().0, 1);
         assert_eq!(remote.patiently(ask).await.unwrap().0, 2);
-        assert!(answers.lock().unwrap().is_empty());
+        assert!(answers.lock().is_empty());
     }
 
     /// The server may refuse one of many concurrent requests for a minute while it answers the others.

@@ -5,9 +5,10 @@
 //! may be computed beside them; it is cancelled when the scores are complete.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::alone::Alone;
@@ -79,7 +80,7 @@ pub(super) type Shared = Arc<Mutex<Box<dyn Ranking>>>;
 
 pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
     // A panic inside a method ends its request; nobody reads the state after it.
-    ranking.lock().unwrap_or_else(PoisonError::into_inner)
+    ranking.lock()
 }
 
 /// Prompts as a plan.

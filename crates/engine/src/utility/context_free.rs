@@ -1,8 +1,7 @@
 //! Context-free answers of recent questions: whoever measures many lists of one question draws them once.
 
-use std::sync::{Mutex, PoisonError};
-
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::UtilityRequest;
 use crate::belief::Answer;
@@ -75,11 +74,11 @@ impl ContextFreeCache {
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Drawn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
+        self.0.lock().answers.get(key).cloned()
     }
 
     pub(super) fn put(&self, key: Key, drawn: Drawn) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.bytes += key.bytes() + bytes(&drawn);
         // Of two calls with one question the later one's answers stay.
         if let Some((key, replaced)) = kept.answers.push(key, drawn) {
@@ -113,7 +112,7 @@ mod tests {
         (0..=QUESTIONS).for_each(|number| cache.put(key(number), drawn(10)));
         assert!(cache.get(&key(0)).is_none() && cache.get(&key(1)).is_some() && cache.get(&key(QUESTIONS)).is_some());
         cache.put(key(1), drawn(20));
-        let kept = cache.0.lock().unwrap();
+        let kept = cache.0.lock();
         let sum: usize = kept.answers.iter().map(|(key, drawn)| key.bytes() + bytes(drawn)).sum();
         assert_eq!((kept.answers.len(), kept.bytes), (QUESTIONS, sum));
     }
@@ -123,7 +122,7 @@ mod tests {
         let cache = ContextFreeCache::none();
         cache.put(key(0), drawn(10));
         assert!(cache.get(&key(0)).is_none());
-        assert_eq!(cache.0.lock().unwrap().bytes, 0);
+        assert_eq!(cache.0.lock().bytes, 0);
     }
 
     /// A hundred long answers of each of 512 questions took hundreds of megabytes.
@@ -132,7 +131,7 @@ mod tests {
         let cache = ContextFreeCache::default();
         (0..100).for_each(|number| cache.put(key(number), drawn(1 << 20)));
         assert!(cache.get(&key(0)).is_none() && cache.get(&key(99)).is_some());
-        assert!(cache.0.lock().unwrap().bytes <= MOST_BYTES);
+        assert!(cache.0.lock().bytes <= MOST_BYTES);
         cache.put(key(100), drawn(MOST_BYTES));
         assert!(cache.get(&key(100)).is_none(), "more than all room");
     }

@@ -11,9 +11,9 @@ mod providers;
 mod session;
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use ort::environment::Environment;
+use parking_lot::Mutex;
 
 use crate::catalog::Pooling;
 use cross_encoder::CrossEncoder;
@@ -86,7 +86,7 @@ static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 /// Loads the shared library at the first call. Later calls return the same environment, even for another path.
 fn environment(library: &Path) -> Result<Environment, ModelError> {
     let unusable = |problem: String| ModelError::Unusable { path: library.display().to_string(), problem };
-    let mut loaded = ENVIRONMENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut loaded = ENVIRONMENT.lock();
     if let Some(environment) = &*loaded {
         return Ok(environment.clone());
     }

@@ -4,9 +4,10 @@
 //! nobody who does not need it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -65,7 +66,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn free(&self) -> usize {
@@ -195,7 +196,7 @@ impl Call {
     /// [`Full`] if no permit of that place is free.
     pub fn settle(&self, place: Place) -> Result<(), Full> {
         let Some(held) = &self.shared.held else { return Ok(()) };
-        held.lock().unwrap_or_else(PoisonError::into_inner).settle(place)
+        held.lock().settle(place)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Long computations where an answer is read or written, outside of [`Call::compute`](super::Call::compute).
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// A message of more bytes takes the reactor's thread for more than a millisecond.
@@ -12,7 +11,7 @@ pub const LARGE: usize = 256 << 10;
 pub fn beside_the_reactor<T>(work: impl FnOnce() -> T) -> T {
     static ONE: Mutex<()> = Mutex::new(());
     let alone = || {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = ONE.lock();
         work()
     };
     // A reactor of one thread, as in tests, has no other thread to hand over to.

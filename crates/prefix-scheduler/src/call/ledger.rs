@@ -5,7 +5,9 @@
 //! stays behind however a call ends.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{Call, Priority};
 
@@ -37,7 +39,7 @@ impl Ledger {
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut Entries) -> T) -> T {
-        read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut self.0.lock())
     }
 }
 
@@ -308,7 +310,7 @@ mod tests {
                 held.push(work);
             }
             drop(held);
-            prop_assert!(ledger.0.lock().unwrap().is_empty());
+            prop_assert!(ledger.0.lock().is_empty());
         }
     }
 }

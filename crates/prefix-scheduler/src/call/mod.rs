@@ -16,9 +16,10 @@ mod priority;
 mod tally;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -232,7 +233,7 @@ impl Call {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        self.shared.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.work.lock()
     }
 
     /// Cancels the call and its children. Running work stops at its next check.

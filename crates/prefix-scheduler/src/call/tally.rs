@@ -3,8 +3,10 @@
 //! An [`Observer`] receives the numbers; without one they are dropped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Call;
 
@@ -139,7 +141,7 @@ impl Tally {
     }
 
     fn open(&self) -> MutexGuard<'_, [(usize, Option<Instant>); 4]> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn stage_begins(&self, stage: Stage) {

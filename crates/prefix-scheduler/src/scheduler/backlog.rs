@@ -5,8 +5,10 @@
 //! for its list any more.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ScheduleError;
 use super::pace::{Kind, Pace};
@@ -148,7 +150,7 @@ impl Backlog {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists.lock()
     }
 }
 

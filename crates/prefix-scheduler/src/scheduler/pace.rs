@@ -7,10 +7,10 @@
 //! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] without full steps nothing is
 //! refused for itself, and the next full step is believed alone if it is faster than those before.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use numeric::real;
+use parking_lot::Mutex;
 
 /// Seconds inside the model that halve the weight of earlier steps.
 const HALF_LIFE: f64 = 2.0;
@@ -112,7 +112,7 @@ pub enum Refusal {
 impl Pace {
     /// Records a step of `tokens` tokens. `full` says whether it filled a quarter of a batch or more.
     pub fn record(&self, tokens: usize, took: Duration, full: bool) {
-        let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut speeds = self.0.lock();
         let (tokens, seconds) = (real(tokens), took.as_secs_f64());
         speeds.all.record(tokens, seconds);
         speeds.idle_since = None;
@@ -130,7 +130,7 @@ impl Pace {
     }
 
     fn speeds(&self) -> Speeds {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Tokens per second over all latest steps; `None` before the first step.
@@ -147,7 +147,7 @@ impl Pace {
 
     /// Reports that no request could be served at the present speed, so that no step will measure a better one.
     pub fn mark_idle(&self) {
-        let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut speeds = self.0.lock();
         speeds.idle_since.get_or_insert_with(Instant::now);
     }
 
@@ -365,7 +365,7 @@ mod tests {
         pace.record(3, SECOND / 100, false);
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none());
         // The first full step after the silence is believed: the request is not dropped for what was before.
-        pace.0.lock().unwrap().last = now.checked_sub(SILENCE + SECOND);
+        pace.0.lock().last = now.checked_sub(SILENCE + SECOND);
         pace.record(512, SECOND / 2, true);
         assert!(
             pace.late_at(1_488, three, OPTIMISM, now).is_none() && pace.late_at(4_000, three, OPTIMISM, now).is_some()

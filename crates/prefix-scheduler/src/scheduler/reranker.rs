@@ -9,10 +9,11 @@ mod size;
 mod states;
 mod work;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -196,7 +197,7 @@ impl PassageScorer {
     /// again.
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
-        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = *self.failed.lock();
         // The worker tells its state after it has answered, so the test waits until it is not ready.
         let ready = matches!(&*self.worker.status().borrow(), Status::Ready(_));
         !ready && failed.is_some_and(|at| at.elapsed() < REST)
@@ -275,7 +276,7 @@ impl PassageScorer {
         let wanted = Wanted::Scores(Box::new(Asked { list, listener, submitted: Instant::now(), work: None }));
         let outcome = ask(&self.worker, &self.backlog, wanted, call).await;
         if let Err(ScoreError::Schedule(ScheduleError::Model(_))) = &outcome {
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            *self.failed.lock() = Some(Instant::now());
         }
         match outcome? {
             Given::Scores(scored) => Ok(scored),

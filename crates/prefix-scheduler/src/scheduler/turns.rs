@@ -7,9 +7,10 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::ScheduleError;
@@ -98,7 +99,7 @@ pub(super) struct Job<T: TakesTurns> {
 pub(super) struct Handed<T: TakesTurns>(Arc<Mutex<Option<Job<T>>>>);
 
 fn taken<T: TakesTurns>(job: &Mutex<Option<Job<T>>>) -> Option<Job<T>> {
-    job.lock().unwrap_or_else(PoisonError::into_inner).take()
+    job.lock().take()
 }
 
 /// Takes a list back that the worker has not taken. It holds no list that the worker drops, because its reply says so.

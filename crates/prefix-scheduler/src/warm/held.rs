@@ -1,8 +1,10 @@
 //! The states of one request: those read from disk for it, and those that its earlier rounds left.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Key;
 use super::store::State;
@@ -31,13 +33,13 @@ impl Held {
     }
 
     fn states(&self) -> MutexGuard<'_, HashMap<Key, State>> {
-        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.states.lock()
     }
 
     /// True if the request has not asked for this key before. Its rounds begin with the same passages: seeing one in each of them
     /// says nothing about other requests.
     pub(super) fn is_first_sight(&self, key: &Key) -> bool {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(*key)
+        self.0.seen.lock().insert(*key)
     }
 
     /// True if the bound leaves room for so many bytes.
@@ -88,7 +90,7 @@ impl Held {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let states = self.states.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let states = self.states.get_mut();
         self.total.fetch_sub(states.values().map(size).sum(), Ordering::Relaxed);
     }
 }

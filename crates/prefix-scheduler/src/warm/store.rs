@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::disk::{Disk, DiskOptions};
 use super::policy::{Candidate, Policy};
@@ -80,7 +82,7 @@ impl Store {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Between any two statements under the lock the entries are usable, if not all counted.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Names the generator whose states are cached. Returns false for another one than before, whose states must not be

@@ -5,7 +5,7 @@
 //! dropped before such an answer is sent, up to the size that a body may have.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -14,6 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::timeout;
 
 use crate::transport::{Closing, MESSAGE};
@@ -24,7 +25,7 @@ struct Shared(Arc<Mutex<Body>>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Body> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

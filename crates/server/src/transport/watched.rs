@@ -3,8 +3,10 @@
 #[cfg(unix)]
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
+
+use parking_lot::{Mutex, RwLock};
 
 /// A file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +77,7 @@ impl<T> Watched<T> {
 
     /// The value in use.
     pub(super) fn get(&self) -> Arc<T> {
-        Arc::clone(&self.value.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.value.read())
     }
 
     /// Reads the files again if they changed since the last attempt, or in any case where `always`.
@@ -83,7 +85,7 @@ impl<T> Watched<T> {
     /// # Errors
     /// The files cannot be used; the value is unchanged, and the log says so. A fault of which the attempt before told is none.
     pub(super) fn reload(&self, always: bool) -> Result<(), FileFault> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let now = stamps(&self.paths);
         if !always && seen.stamps == now && !seen.unread {
             return Ok(());
@@ -93,7 +95,7 @@ impl<T> Watched<T> {
         *seen = Seen { stamps: now, unread: false };
         match (self.read)() {
             Ok(value) => {
-                *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+                *self.value.write() = Arc::new(value);
                 tracing::info!(path = %self.paths[0].display(), "{} reloaded", self.what);
                 Ok(())
             }
@@ -122,7 +124,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
 fn changed(path: &Path, metadata: &std::fs::Metadata) -> bool {
     static WARNED: Mutex<BTreeMap<PathBuf, Stamp>> = Mutex::new(BTreeMap::new());
     let stamp = metadata.modified().ok().map(|at| (at, metadata.len(), entry(metadata)));
-    WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), stamp) != Some(stamp)
+    WARNED.lock().insert(path.to_owned(), stamp) != Some(stamp)
 }
 
 /// Reads a file of at most a mebibyte. A warning is logged where others than owner and group may read it and it is `secret`.

@@ -1,8 +1,9 @@
 //! Counters of the generator's worker, and the tokens of jobs in its queue.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::scheduler::pace::Pace;
 use numeric::real;
@@ -135,6 +136,6 @@ impl Stats {
     }
 
     fn life(&self) -> MutexGuard<'_, u64> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.life.lock()
     }
 }

@@ -13,11 +13,13 @@ mod writer;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Key;
 use super::store::State;
@@ -90,7 +92,7 @@ struct Pending {
 
 impl Pending {
     fn lock(pending: &Mutex<Self>) -> MutexGuard<'_, Self> {
-        pending.lock().unwrap_or_else(PoisonError::into_inner)
+        pending.lock()
     }
 
     fn enter(&mut self, key: Key, bytes: usize) {

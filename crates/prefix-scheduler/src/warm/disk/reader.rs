@@ -3,10 +3,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// How long nothing is answered by a folder that does not answer. A state has megabytes, which slow disks read in less.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
@@ -77,7 +79,7 @@ impl Reader {
 }
 
 fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+    held.lock()
 }
 
 fn serve(asked: &Mutex<Receiver<Question>>, answered: &Mutex<Instant>) {

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::{EXTENSION, Item, Order, Pending, file, path, touch};
 use crate::warm::Key;
