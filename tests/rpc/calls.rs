@@ -51,7 +51,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();
-        *place.lock().unwrap() = Some(FileRead { tokenizer, info, position_bias, calibrations: Vec::new() });
+        *place.lock() = Some(FileRead { tokenizer, info, position_bias, calibrations: Vec::new() });
         let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
         serve(&mut ScriptedGenerator::new(capacity, overlap_script(), Arc::new(Observed::default())));
         Ok(())
