@@ -292,7 +292,7 @@ async fn the_default_generator_takes_an_adapter_of_a_catalogue() {
         common::serve(engine, Arc::new(Observed::default()), 8).await
     };
     let mut found = Vec::new();
-    for (adapter, scale) in [("", "1"), ("own", "0"), ("own", "1")] {
+    for (adapter, scale) in [("off", "1"), ("own", "0"), ("own", "1")] {
         let running = serve(adapter, scale).await;
         let told = info(&running).await.generator.unwrap().adapter;
         assert_eq!(

@@ -280,10 +280,6 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let told: Vec<_> = info.calibrations.iter().map(|one| one.embedding_weight).collect();
     assert_eq!(told, [None, Some(0.9)]);
     assert_eq!(info.embedding.unwrap().scores_sha256, sha256);
-    // As an earlier program calibrated, which applied the built-in share.
-    generator.calibrations.replace(vec![learnt(&sha256, None)]);
-    let fusion = ask(&server, request()).await.fusion.unwrap();
-    assert_eq!((fusion.weight, fusion.embedding_weight), (0.15, before.fusion.unwrap().embedding_weight));
     // A share of the caller's own is another mix than the calibrated one.
     let own = |mode: v1::FusionMode| {
         let own = v1::Fusion { mode: mode.into(), embedding_weight: Some(0.25), ..v1::Fusion::default() };

@@ -214,12 +214,12 @@ async fn what_could_never_be_met_is_no_matter_of_load() {
     settled(server).await;
 }
 
-/// Twenty passages of half a megabyte: the estimate of their tokens is bounded by what a request may take, so that one such
+/// Twenty passages of 180 kB: the estimate of their tokens is bounded by what a request may take, so that one such
 /// request does not shut out the others for longer than it could be worked on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_shape_reserves_no_more_than_a_request_may_take() {
     let (server, _) = server(None).await;
-    let text = "x".repeat(500_000);
+    let text = "x".repeat(180_000);
     let mut client = from(&server, "127.0.0.1").await;
     let large = tokio::spawn(async move { client.rerank(wire("who?", &[text.as_str(); 20])).await });
     let ledger = common::generator(&server.engine).scheduler.ledger().clone();
@@ -238,7 +238,7 @@ async fn a_hostile_shape_reserves_no_more_than_a_request_may_take() {
 async fn passages_read_ahead_reserve_no_more_than_a_request_may_take() {
     let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let server = Scripted { delay: Duration::from_micros(2), warm, ..Scripted::default() }.serve().await;
-    let text = "x".repeat(900_000);
+    let text = "x".repeat(250_000);
     let mut client = from(&server, "127.0.0.1").await;
     let request = WarmPassagesRequest { passages: wire("", &[text.as_str(); 15]).passages };
     let large = tokio::spawn(async move {

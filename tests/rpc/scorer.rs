@@ -19,7 +19,7 @@ use tonic::Code;
 impl Bench {
     /// A server with this generator and this scorer, which may be empty.
     async fn serve_both(&self, generator: &str, scorer: &str, settings: &[(&str, &str)]) -> Running {
-        let (generator, scorer) = (golden(generator), if scorer.is_empty() { String::new() } else { golden(scorer) });
+        let (generator, scorer) = (golden(generator), if scorer.is_empty() { "off".to_owned() } else { golden(scorer) });
         let own = [("generator.model", &*generator), ("scorer.model", &*scorer)];
         let engine = app::engine(&self.config(&[&own, settings].concat())).await.unwrap();
         common::serve(engine, Arc::new(Observed::default()), 8).await
@@ -149,7 +149,7 @@ async fn samples_and_utilities_beside_a_ranking_stay_on_the_generator() {
 async fn the_utility_beside_a_ranking_is_the_generators() {
     let (generator, scorer) = (golden("base.gguf"), golden("merged.gguf"));
     let mut found = Vec::new();
-    for scorer in [scorer.as_str(), ""] {
+    for scorer in [scorer.as_str(), "off"] {
         let flags = [("generator.model", generator.as_str()), ("scorer.model", scorer), COLD];
         let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let engine = app::engine(&Config::load(None, &flags).unwrap()).await.unwrap();

@@ -302,7 +302,8 @@ async fn deadlines_and_vanished_callers_end_the_work() {
     let mut call = tonic::Request::new(endless);
     call.set_timeout(Duration::from_millis(400));
     let status = client(&server).await.rerank_stream(call).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // The client's own timer may end first, as Cancelled.
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}");
     let mut leaving = client(&server).await;
     let asked = leaving.rerank(request("question", &[&text]));
     assert!(tokio::time::timeout(Duration::from_millis(100), asked).await.is_err());
