@@ -47,7 +47,10 @@ fn collect(folder: &Path, found: &mut Vec<(String, String)>) {
         let name = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
         if path.is_dir() {
             collect(&path, found);
-        } else if name.ends_with(".rs") && !name.ends_with("/tests.rs") && !name.contains("/tests/") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !name.ends_with("/tests.rs")
+            && !name.contains("/tests/")
+        {
             let text = std::fs::read_to_string(&path).unwrap();
             let body = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let code: Vec<&str> = body.lines().map(|line| line.split("//").next().unwrap()).collect();

@@ -245,7 +245,7 @@ fn type_texts(value: &mut Value) {
         Value::String(text) => {
             let typed = serde_json::from_str::<Value>(text.trim());
             if let Ok(typed @ (Value::Number(_) | Value::Bool(_))) = typed
-                && typed.to_string() == text.trim()
+                && typed == text.trim()
             {
                 *value = typed;
             }

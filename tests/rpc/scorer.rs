@@ -19,7 +19,8 @@ use tonic::Code;
 impl Bench {
     /// A server with this generator and this scorer, which may be empty.
     async fn serve_both(&self, generator: &str, scorer: &str, settings: &[(&str, &str)]) -> Running {
-        let (generator, scorer) = (golden(generator), if scorer.is_empty() { "off".to_owned() } else { golden(scorer) });
+        let (generator, scorer) =
+            (golden(generator), if scorer.is_empty() { "off".to_owned() } else { golden(scorer) });
         let own = [("generator.model", &*generator), ("scorer.model", &*scorer)];
         let engine = app::engine(&self.config(&[&own, settings].concat())).await.unwrap();
         common::serve(engine, Arc::new(Observed::default()), 8).await

@@ -97,10 +97,14 @@ pub(super) fn report(report: &Report) -> String {
     text.push_str(&tables(&report.tables));
     for Section { title, text: sentences, tables: own, .. } in &report.sections {
         text.push_str(&format!("{title}\n\n{}", tables(own)));
-        sentences.iter().for_each(|sentence| text.push_str(&format!("{sentence}\n")));
+        for sentence in sentences {
+            text.push_str(&format!("{sentence}\n"));
+        }
         text.push('\n');
     }
-    report.text.iter().chain([&report.verdict]).for_each(|sentence| text.push_str(&format!("{sentence}\n")));
+    for sentence in report.text.iter().chain([&report.verdict]) {
+        text.push_str(&format!("{sentence}\n"));
+    }
     text
 }
 

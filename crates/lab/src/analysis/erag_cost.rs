@@ -181,7 +181,7 @@ impl Analysis for EragCost {
                 let column = |at: usize| -> Vec<Option<f64>> { of_size.iter().map(|ways| ways[at]).collect() };
                 let mut row = vec![size.to_string()];
                 for (at, way) in [(2, "end to end"), (1, "labels, one call"), (0, "labels, a call each")] {
-                    let mean = mean_of(&column(at), &settings.statistics);
+                    let mean = mean_of(column(at), &settings.statistics);
                     row.push(report.number(format!("{way}, {size} passages: {}", measure.name), measure.unit, mean));
                 }
                 for (at, curve) in [1, 0].into_iter().zip(&mut ratios) {

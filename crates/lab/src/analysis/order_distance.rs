@@ -131,20 +131,16 @@ impl Analysis for OrderDistance {
             (
                 "an order and its group's rotation",
                 "L1",
-                mean_of(&column(&|one| one.representative), &settings.statistics),
+                mean_of(column(&|one| one.representative), &settings.statistics),
             ),
-            ("an order and another rotation", "L1", mean_of(&column(&|one| one.others), &settings.statistics)),
-            (
-                "its group's rotation is the nearest",
-                "share",
-                mean_of(&column(&|one| one.nearest), &settings.statistics),
-            ),
+            ("an order and another rotation", "L1", mean_of(column(&|one| one.others), &settings.statistics)),
+            ("its group's rotation is the nearest", "share", mean_of(column(&|one| one.nearest), &settings.statistics)),
         ];
         let rows = report.rows(groups, str::to_owned);
         let head = ["pairs", "mean"];
         report.tables.insert(0, Table::new("Groups of orders by their first passage", head, rows));
         let chance = asked.iter().map(|one| Some(1.0 / real(one.same.len().max(1)))).collect::<Vec<_>>();
-        let nearest = mean_of(&column(&|one| one.nearest), &settings.statistics);
+        let nearest = mean_of(column(&|one| one.nearest), &settings.statistics);
         let ratio = ratio(&within, &between);
         report.verdict = verdict(&gap, ratio, &nearest, mean_of(&chance, &settings.statistics).value, asked.len());
         let axes = Axes {

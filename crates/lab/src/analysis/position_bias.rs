@@ -80,7 +80,7 @@ impl Analysis for PositionBias {
             let fair = 1.0 / real(length);
             let (mut rows, mut curve, mut printed) = (Vec::new(), Vec::new(), Vec::new());
             for position in 0..length {
-                let mean = mean_of(&at(position), &settings.statistics);
+                let mean = mean_of(at(position), &settings.statistics);
                 let of_paper = column(&|one| one.published.get(position).copied());
                 let of_paper = mean_of(&of_paper, &settings.statistics);
                 curve.extend(mean.value);
@@ -100,11 +100,11 @@ impl Analysis for PositionBias {
                 rows,
             ));
             let ends = difference(&at(0), &at(length - 1), &settings.statistics);
-            let middle = mean_of(&column(&|one| ends_less_middle(&one.weights)), &settings.statistics);
+            let middle = mean_of(column(&|one| ends_less_middle(&one.weights)), &settings.statistics);
             if report.verdict.is_empty() {
                 report.verdict = verdict(&curve, &ends, of_length.len());
             }
-            let explained = mean_of(&column(&|one| one.explained), &settings.statistics);
+            let explained = mean_of(column(&|one| one.explained), &settings.statistics);
             let shape = [
                 ("first − last", "weight", ends),
                 ("ends − middle", "weight", middle),

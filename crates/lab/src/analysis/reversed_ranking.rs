@@ -95,7 +95,7 @@ impl Analysis for ReversedRanking {
         for name in names() {
             let mut row = vec![name.clone()];
             for (number, (measure, unit)) in MEASURES.into_iter().enumerate() {
-                let mean = mean_of(&values(&name, number), &settings.statistics);
+                let mean = mean_of(values(&name, number), &settings.statistics);
                 if number == 0 {
                     points.extend(Series::lone(&name, 0.0, &mean));
                 }

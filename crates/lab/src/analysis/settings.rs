@@ -38,7 +38,7 @@ pub struct Settings {
 impl Settings {
     /// Passages that are taken of each list.
     pub fn taken(&self, about: &About) -> usize {
-        self.passages.unwrap_or_else(|| about.passages)
+        self.passages.unwrap_or(about.passages)
     }
 
     /// Refuses what the analysis does not take: a task that its questions are not asked, or depths that it has none of.

@@ -188,7 +188,7 @@ impl Summary {
             let row = |number: &Number<'_>| Row {
                 annotator: number.0.name(),
                 metric: number.1.cloned(),
-                mean: mean_of(&column.values(*number), statistics),
+                mean: mean_of(column.values(*number), statistics),
             };
             let rows: Vec<Row> = numbers.par_iter().map(row).collect();
             let (metrics, end_to_end) = rows.into_iter().partition(|row| row.metric.is_some());

@@ -211,7 +211,7 @@ mod tests {
     use crate::odd;
 
     /// A manifest of this program with these settings.
-    fn manifest(settings: Value) -> Map<String, Value> {
+    fn manifest(settings: &Value) -> Map<String, Value> {
         let mut manifest: Map<String, Value> = [(FORMAT.to_owned(), json!("rerankd study 1"))].into_iter().collect();
         manifest.extend(settings.as_object().cloned().unwrap());
         manifest
@@ -244,22 +244,22 @@ mod tests {
         for foreign in [r#"{"name": "app"}"#, r#"{"format": 4}"#] {
             std::fs::write(&path, foreign).unwrap();
             for restart in [false, true] {
-                let refused = open(folder.path(), manifest(json!({})), &[], restart).err().unwrap();
+                let refused = open(folder.path(), manifest(&json!({})), &[], restart).err().unwrap();
                 assert!(refused.contains("nothing is written to it"), "{refused}");
             }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&results, "{}\n").unwrap();
-        assert!(open(folder.path(), manifest(json!({})), &[], true).is_err());
+        assert!(open(folder.path(), manifest(&json!({})), &[], true).is_err());
         assert_eq!(std::fs::read_to_string(&results).unwrap(), "{}\n");
     }
 
     #[test]
     fn results_of_another_version_need_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let later = || manifest(json!({ FORMAT: "rerankd study 2" }));
-        append(&mut open(folder.path(), manifest(json!({})), &["q"], false).unwrap().0, "q", &json!(1));
+        let later = || manifest(&json!({ FORMAT: "rerankd study 2" }));
+        append(&mut open(folder.path(), manifest(&json!({})), &["q"], false).unwrap().0, "q", &json!(1));
         let refused = open(folder.path(), later(), &["q"], false).err().unwrap();
         assert!(
             refused.contains("format (stored \"rerankd study 1\", now") && refused.contains("--restart"),
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn bounds_outlive_a_step_over_a_server() {
         let folder = tempfile::tempdir().unwrap();
-        let within = |bounds: u32| manifest(json!({ BOUNDS: bounds }));
+        let within = |bounds: u32| manifest(&json!({ BOUNDS: bounds }));
         append(&mut open(folder.path(), within(1), &["q"], false).unwrap().0, "q", &json!(1));
-        open(folder.path(), manifest(json!({})), &["q"], false).unwrap();
+        open(folder.path(), manifest(&json!({})), &["q"], false).unwrap();
         assert!(open(folder.path(), within(1), &["q"], false).is_ok());
         assert!(open(folder.path(), within(2), &["q"], false).err().unwrap().contains("other settings"));
     }
@@ -287,7 +287,7 @@ mod tests {
         fn lines_are_read_as_they_were_written(ids in odd::ids(), text in odd::text(), label in odd::number()) {
             let folder = tempfile::tempdir().unwrap();
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-            let own = || manifest(json!({ "instruction": text, "files": ids }));
+            let own = || manifest(&json!({ "instruction": text, "files": ids }));
             let value = json!({ "text": text, "labels": [label, 1.0] });
             let (mut journal, _) = open(folder.path(), own(), &ids, false).unwrap();
             for id in &ids {

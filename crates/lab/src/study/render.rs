@@ -139,8 +139,12 @@ impl Report {
             if let Some(heading) = heading {
                 text.push_str(&format!("## {}\n\n", escaped(heading)));
             }
-            sentences.iter().for_each(|sentence| text.push_str(&format!("{}\n\n", escaped(sentence))));
-            tables.iter().for_each(|table| text.push_str(&format!("{}\n", markdown(table))));
+            for sentence in sentences {
+                text.push_str(&format!("{}\n\n", escaped(sentence)));
+            }
+            for table in tables {
+                text.push_str(&format!("{}\n", markdown(table)));
+            }
         };
         part(None, std::slice::from_ref(&self.verdict), &[]);
         part(None, &self.text, &self.tables);

@@ -70,6 +70,7 @@ impl Table {
     }
 
     /// The same, folded.
+    #[must_use]
     pub fn folded(self) -> Self {
         Self { folded: true, ..self }
     }

@@ -124,7 +124,10 @@ async fn warm_up_with(
         }
         match ask(&unbounded, backend, &other, row).await {
             Err(Refusal::Question(_)) => {}
-            outcome => _ = outcome.map(|_| ranked += 1)?,
+            outcome => {
+                outcome?;
+                ranked += 1;
+            }
         }
         if ranked == 2 {
             break;

@@ -68,7 +68,7 @@ impl Writer<'_> {
     }
 
     /// A figure of a row, or of the whole group.
-    fn push(&mut self, row: Option<&Row>, measure: &str, unit: &'static str, mean: Mean, more: Value) {
+    fn push(&mut self, row: Option<&Row>, measure: &str, unit: &'static str, mean: Mean, more: &Value) {
         let row_name = row.map_or("", |row| row.name.as_str());
         let name = [self.group.name.as_str(), row_name, measure].into_iter().filter(|part| !part.is_empty());
         let name = name.collect::<Vec<_>>().join(" ");
@@ -88,7 +88,7 @@ impl Writer<'_> {
 
     /// A figure, and its cell.
     fn mean(&mut self, row: &Row, measure: &str, unit: &'static str, mean: Mean, digits: usize) -> String {
-        self.push(Some(row), measure, unit, mean, Value::Null);
+        self.push(Some(row), measure, unit, mean, &Value::Null);
         mean.cell(digits)
     }
 
@@ -104,7 +104,7 @@ impl Writer<'_> {
             "met": goal.map(|_| gain.is_significant(0.05, 1.0)), "p_value": gain.p_value, "p_value_holm": gain.adjusted,
             "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
         });
-        self.push(Some(row), &format!("{measure} over {base}"), MEASURES[at].unit, gain.mean(), more);
+        self.push(Some(row), &format!("{measure} over {base}"), MEASURES[at].unit, gain.mean(), &more);
         let [p, adjusted] = [gain.p_value, gain.adjusted].map(format_p_value);
         [gain.cell(), format!("{p}, {adjusted}"), format!("{}, {}, {}", gain.wins, gain.ties, gain.losses)]
     }
@@ -215,18 +215,18 @@ impl Writer<'_> {
         let group = self.group;
         let told = |sentence: &str| json!({ "sentence": sentence });
         let verdict = json!({ "value": group.verdict.choice, "sentence": group.verdict.sentence });
-        self.push(None, "verdict", "ranking", Mean::default(), verdict);
+        self.push(None, "verdict", "ranking", Mean::default(), &verdict);
         if let Some(sentence) = &group.prompts {
-            self.push(None, "verdict on prompts", "frame", Mean::default(), told(sentence));
+            self.push(None, "verdict on prompts", "frame", Mean::default(), &told(sentence));
         }
         if let Some(sentence) = &group.scorer {
-            self.push(None, "verdict on the scorer", "scorer", Mean::default(), told(sentence));
+            self.push(None, "verdict on the scorer", "scorer", Mean::default(), &told(sentence));
         }
         for (at, one) in group.warned.iter().enumerate() {
             let row = group.rows.iter().find(|row| row.name == one.ranking);
             let rank = group.warned[..=at].iter().filter(|other| other.ranking == one.ranking).count();
             let more = json!({ "value": one.questions, "sentence": one.warning });
-            self.push(row, &format!("warning {rank}"), "questions", Mean::default(), more);
+            self.push(row, &format!("warning {rank}"), "questions", Mean::default(), &more);
         }
     }
 }

@@ -275,9 +275,9 @@ fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
     let mut measures: Vec<Mean> = by_question.iter().map(|values| mean_of(values, statistics)).collect();
     measures.push(median_of(&tokens.iter().flatten().copied().collect::<Vec<_>>(), statistics));
     measures.push(mean_of(&tokens, statistics));
-    measures.push(mean_of(&cost(|outcome| number(outcome.naive_tokens)), statistics));
-    measures.push(mean_of(&cost(|outcome| number(outcome.other_tokens)), statistics));
-    measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
+    measures.push(mean_of(cost(|outcome| number(outcome.naive_tokens)), statistics));
+    measures.push(mean_of(cost(|outcome| number(outcome.other_tokens)), statistics));
+    measures.push(mean_of(cost(|outcome| outcome.seconds), statistics));
     let beside: Vec<_> = asked.iter().map(|one| one.0).zip(answered.iter().copied()).collect();
     let quality = quality::of(&beside, settings);
     let calibrated = outcomes.iter().flatten().any(|outcome| outcome.calibrated);
