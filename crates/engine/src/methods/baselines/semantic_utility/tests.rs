@@ -113,7 +113,7 @@ fn no_answer_is_judged_against_its_own_meaning() {
 /// program, and the utilities that it makes of them (tests/golden/generator/semantic_utility.py).
 #[test]
 fn utilities_agree_with_an_independent_program() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/generator/semantic_utility.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/generator/semantic_utility.json");
     let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let example = &golden["example"];
     let numbers = |value: &serde_json::Value| -> Vec<f64> { serde_json::from_value(value.clone()).unwrap() };
