@@ -181,7 +181,7 @@ impl PositionBias {
         self.learning.store(on, Ordering::Relaxed);
     }
 
-    /// Whether [`ContextOrder::Auto`] may use learnt profiles (`position_bias.profiles = "learnt"`).
+    /// True if [`ContextOrder::Auto`] may use learnt profiles (`position_bias.profiles = "learnt"`).
     pub fn set_use_learnt(&self, on: bool) {
         self.use_learnt.store(on, Ordering::Relaxed);
     }

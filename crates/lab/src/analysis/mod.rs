@@ -45,15 +45,15 @@ use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 /// The key of what differs between runs. It is kept beside the results, and it is missing if that file is lost.
 pub const TIMES: &str = "times";
 
-/// What is asked of one question, while it is asked.
+/// The requests of one question, while they run.
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send + 'a>>;
 
-/// What an analysis is, and what it needs.
+/// Description and requirements of an analysis.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it answers, as a heading, with the paper's figure or table.
+    /// The question it answers, as a heading, with the paper's figure or table.
     pub title: &'static str,
     /// Passages of each question, from the front of its list, where the settings do not say; 0 if they are not put before a model.
     pub passages: usize,
@@ -62,7 +62,7 @@ pub struct About {
     pub needs: &'static [Need],
 }
 
-/// What an analysis needs or takes. Questions without the references or passages that it needs are left out and counted.
+/// Requirements of an analysis. Questions without the references or passages that it needs are left out and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Reference answers.
@@ -82,7 +82,7 @@ impl About {
         Self { name, title, passages: 5, least: 0, needs }
     }
 
-    /// The same with another number of passages.
+    /// A copy with another number of passages.
     const fn passages(self, passages: usize) -> Self {
         Self { passages, ..self }
     }

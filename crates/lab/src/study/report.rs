@@ -69,7 +69,7 @@ impl Table {
         Self { caption: caption.into(), head: head.into_iter().map(Into::into).collect(), rows, folded: false }
     }
 
-    /// The same, folded.
+    /// A copy that is shown folded.
     #[must_use]
     pub fn folded(self) -> Self {
         Self { folded: true, ..self }
