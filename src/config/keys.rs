@@ -243,11 +243,13 @@ fn type_texts(value: &mut Value) {
     match value {
         Value::Object(members) => members.values_mut().for_each(type_texts),
         Value::String(text) => {
-            let typed = serde_json::from_str::<Value>(text.trim());
-            if let Ok(typed @ (Value::Number(_) | Value::Bool(_))) = typed
-                && typed == text.trim()
-            {
-                *value = typed;
+            let typed = serde_json::from_str(text.trim());
+            if let Ok(typed @ (Value::Number(_) | Value::Bool(_))) = typed {
+                // `007` stays a text.
+                let canonical = typed.to_string();
+                if canonical == text.trim() {
+                    *value = typed;
+                }
             }
         }
         _ => {}
