@@ -1,7 +1,7 @@
-//! The way of spans to the collector: a bounded queue and a task that sends batches.
+//! Exports spans to the collector: a bounded queue and a task that sends batches.
 //!
-//! A request never waits for it. A span that finds the queue full is dropped, as is a batch that the collector does not take.
-//! Both are counted; the batch processor of the SDK counts neither.
+//! A request never waits for it. A span is dropped if the queue is full, and a batch if the collector does not accept
+//! it. Both are counted; the SDK's batch processor counts neither.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
-/// Spans that wait at most; later ones are dropped.
+/// Longest queue; later spans are dropped.
 const QUEUE: usize = 2048;
 
 /// Most spans of a batch.
@@ -27,7 +27,7 @@ const EXPORT: Duration = Duration::from_secs(10);
 /// Longest wait for the last batches at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Spans that did not reach the collector. The subscriber that makes spans is the process's, and so is this.
+/// Spans that did not reach the collector. Global, like the subscriber that makes spans.
 pub(super) static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Puts finished spans into the queue.
@@ -36,7 +36,7 @@ pub(super) struct Queue {
     spans: Sender<SpanData>,
 }
 
-/// The export in progress.
+/// The running export.
 #[derive(Debug)]
 #[must_use = "spans that wait are lost unless they are flushed"]
 pub struct Export {
@@ -53,7 +53,7 @@ pub(super) fn start(exporter: impl SpanExporter + 'static) -> (Queue, Export) {
 }
 
 impl Export {
-    /// Sends what waits, for at most three seconds, and ends the export.
+    /// Sends the queued spans, for at most three seconds, and ends the export.
     pub async fn flush(self) {
         self.stop.cancel();
         let abort = self.task.abort_handle();
@@ -104,7 +104,7 @@ async fn run(exporter: impl SpanExporter, mut waiting: Receiver<SpanData>, stop:
     }
 }
 
-/// Waits for a span, and for its batch to be full or the interval to be over.
+/// Waits for the first span, then until its batch is full or the interval is over.
 async fn gather(waiting: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     let Some(first) = waiting.recv().await else { return };
     batch.push(first);
@@ -118,7 +118,7 @@ async fn gather(waiting: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     let _ = tokio::time::timeout(INTERVAL, more).await;
 }
 
-/// Exports a batch. Returns whether that failed; the first failure of a row is logged.
+/// Exports a batch. Returns true if it failed. Logs only the first of consecutive failures.
 async fn send(exporter: &impl SpanExporter, batch: Vec<SpanData>, failing: bool) -> bool {
     let spans = batch.len();
     let problem = match tokio::time::timeout(EXPORT, exporter.export(batch)).await {
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A collector that takes spans, refuses them, or does not answer.
+    /// A collector that accepts spans, refuses them, or does not answer.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Manner {
         Takes,
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// One test, because the count is the process's.
+    /// One test, because the counter is global.
     #[tokio::test]
     async fn every_span_is_taken_or_counted() {
         let dropped = || DROPPED.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! What a server shows of itself: counts and times for Prometheus ([`Metrics`], [`page`]), spans for a collector ([`traces`]).
+//! Observability: counts and times for Prometheus ([`Metrics`], [`page`]), spans for a collector ([`traces`]).
 //!
-//! The path of a request tells [`Metrics`] through [`Observer`], and does not know what becomes of it. Workers count by
-//! themselves; `models` reads their counters when the page is asked for. docs/observing.md lists every metric.
+//! Requests report to [`Metrics`] through [`Observer`]. Workers have counters, which `models` reads for each page.
+//! docs/observing.md lists every metric.
 
 mod export;
 mod models;
@@ -18,7 +18,7 @@ use prometheus::{
 use engine::Engine;
 use prefix_scheduler::call::{Observer, Operation, Refusal, Stage, Tally};
 
-/// Upper bounds of buckets in seconds: those of OpenTelemetry for calls, and three more for rankings that take long.
+/// Upper bounds of buckets in seconds: OpenTelemetry's for calls, and three more for long rankings.
 const SECONDS: [f64; 17] =
     [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 
@@ -48,7 +48,7 @@ impl Metrics {
     /// Metrics of a server with this engine, all at zero.
     ///
     /// # Errors
-    /// Never in practice: two metrics have the same name.
+    /// Two metrics have the same name, which never happens in practice.
     pub fn new(engine: Engine) -> prometheus::Result<Self> {
         let registry = Registry::new();
         #[cfg(target_os = "linux")]
@@ -108,7 +108,7 @@ impl Metrics {
             engine,
             registry: registry.clone(),
         };
-        // A rate needs a zero to begin with.
+        // A rate needs an initial zero.
         for reason in Refusal::ALL {
             metrics.refused.with_label_values(&[reason.name()]);
         }
@@ -121,7 +121,7 @@ impl Metrics {
     /// The page in Prometheus's text format, version 0.0.4.
     ///
     /// # Errors
-    /// Never in practice: a metric could not be written.
+    /// A metric could not be written, which never happens in practice.
     pub fn page(&self) -> prometheus::Result<Vec<u8>> {
         let mut families = self.registry.gather();
         families.extend(models::families(&self.engine));
@@ -136,7 +136,7 @@ impl Metrics {
         Ok(page)
     }
 
-    /// Whether every generator would serve a request.
+    /// True if every generator would serve a request.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.engine.models().serve()
@@ -152,7 +152,7 @@ impl Observer for Metrics {
     fn offered(&self, operation: &Operation) {
         let [kind, service, method] = labels(operation);
         self.started.with_label_values(&[kind, service, method]);
-        // A rate needs a zero to begin with, a share of errors, too.
+        // Rates and shares of errors need an initial zero.
         for code in ["OK", "Internal", "Unavailable", "Unknown"] {
             self.handled.with_label_values(&[kind, service, method, code]);
             if kind == "bidi_stream" {

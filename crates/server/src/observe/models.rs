@@ -1,4 +1,4 @@
-//! Metrics of the models: counters that the workers keep, read when the page is asked for.
+//! Metrics of the models: the workers' counters, read for each page.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
     page.families
 }
 
-/// A model's name in labels: of a file that is configured by its path the name alone, as answers and loaded models have it.
+/// A model's name in labels. For a configured path it is the file name, as in answers and for loaded models.
 pub(super) fn label(name: &str) -> &str {
     Path::new(name).file_name().and_then(|file| file.to_str()).unwrap_or(name)
 }
@@ -76,7 +76,7 @@ fn restarts(page: &mut Page, role: Role, model: &str, number: u64) {
     page.counter("rerankd_worker_restarts_total", help, &[("model", model), ("role", role.name())], count(number));
 }
 
-/// `encoding` and `adapter` are empty for a model that has none. Nothing while the file is not known.
+/// `encoding` and `adapter` are empty for a model without one. Adds nothing while the file is unknown.
 fn info(page: &mut Page, name: &str, sha256: &str, role: Role, [encoding, adapter]: [&str; 2]) {
     if sha256.is_empty() {
         return;
@@ -131,7 +131,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         states(page, name, &store.figures());
     }
     restarts(page, generator.role(), name, scheduler.restarts());
-    // Unknown until the file was read.
+    // Unknown until the file is loaded.
     if let Ok(served) = generator.get() {
         let model = &served.info;
         let adapter = model.adapter.as_ref();
@@ -140,7 +140,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     }
 }
 
-/// What is kept of passages.
+/// The passage cache.
 fn states(page: &mut Page, model: &str, figures: &Figures) {
     let labels = [("model", model)];
     for (metric, help, value) in [
@@ -168,7 +168,7 @@ fn states(page: &mut Page, model: &str, figures: &Figures) {
     }
 }
 
-/// Families in the order in which they were first named.
+/// Families in the order of their first metric.
 #[derive(Default)]
 struct Page {
     families: Vec<MetricFamily>,

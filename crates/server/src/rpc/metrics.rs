@@ -39,8 +39,8 @@ impl Service {
     }
 }
 
-/// Runs work on half of the cores, on threads of its own. The generator reads the logits of its steps on rayon's threads: behind a
-/// bootstrap there every request would wait for seconds.
+/// Runs work on half of the cores, in a separate thread pool. The generator reads logits on rayon's global pool: behind
+/// a bootstrap in that pool, every request would wait for seconds.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
