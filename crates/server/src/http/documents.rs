@@ -25,7 +25,7 @@ type Read = Result<Document, EngineError>;
 
 impl Document {
     /// Uses the title as the text if there is no other text.
-    fn settled(self) -> Self {
+    fn with_title_as_text(self) -> Self {
         if self.text.trim().is_empty() { Self { title: String::new(), text: self.title, ..self } } else { self }
     }
 
@@ -142,14 +142,14 @@ fn of_object(value: &RawValue, path: &str) -> Result<Read, EngineError> {
         None if object.names("title") || TEXTS.iter().any(|name| object.names(name)) => Text::default(),
         None => {
             let (field, problem) = match IMAGES.into_iter().find(|image| object.has(image)) {
-                Some(image) => (image, "is not read here: documents must be text"),
+                Some(image) => (image, "is not supported: documents must be text"),
                 None => ("text", "must be set"),
             };
             return Ok(Err(EngineError::invalid(object.path(field), problem)));
         }
     };
     let repaired = title.repaired || text.repaired;
-    Ok(Ok(Document { title: title.text, text: text.text, repaired, missing: false }.settled()))
+    Ok(Ok(Document { title: title.text, text: text.text, repaired, missing: false }.with_title_as_text()))
 }
 
 /// The text of a message: a string, or a list of parts. Parts other than text are ignored if there is text.
@@ -181,7 +181,7 @@ fn parts(content: &RawValue, path: &str) -> Result<Result<Text, EngineError>, En
         texts.push(found.text);
     }
     match others.filter(|_| texts.is_empty()) {
-        Some(path) => Ok(Err(EngineError::invalid(path, "must be text: nothing else is read here"))),
+        Some(path) => Ok(Err(EngineError::invalid(path, "must be text: no other part is supported"))),
         None => Ok(Ok(Text { text: texts.join("\n"), repaired })),
     }
 }
@@ -201,7 +201,7 @@ fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Read, En
     if !wanted.iter().any(|field| object.names(field)) {
         return Ok(Err(EngineError::invalid(path, "has none of the fields of rank_fields")));
     }
-    Ok(Ok(Document { title, text: texts.join("\n"), repaired, missing: false }.settled()))
+    Ok(Ok(Document { title, text: texts.join("\n"), repaired, missing: false }.with_title_as_text()))
 }
 
 #[cfg(test)]
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_by_name() {
+    fn non_text_is_refused_by_name() {
         let rows = [
             ("[5]", "documents[0]: must be"),
             ("{}", "documents[0].text: must be set"),
             (r#"{"body": "a"}"#, "documents[0].text: must be set"),
             (r#"{"text": ["a"]}"#, "documents[0].text: must be a string"),
-            (r#"{"image": "http://x"}"#, "documents[0].image: is not read"),
+            (r#"{"image": "http://x"}"#, "documents[0].image: is not supported"),
             (r#"{"content": [{"type": "image_url", "image_url": {}}]}"#, "documents[0].content[0].type: must be text"),
             (r#"{"content": {}}"#, "documents[0].content: must be"),
         ];

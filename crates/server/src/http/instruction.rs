@@ -47,7 +47,7 @@ pub(super) fn read(
     }
     let own = own::INSTRUCTION;
     warnings.push(format!(
-        "{field} has no effect on {}: it is for yes-no, and {own} for every method that takes one",
+        "{field} has no effect on {}: only yes-no takes it; {own} is for all methods with an instruction",
         method.name()
     ));
     Ok(own)

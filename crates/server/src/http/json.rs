@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn a_body_that_is_not_an_object_is_refused() {
         for body in ["", "[]", "7", "{", "{\"a\": 1} x", "{\"a\": \u{7}}"] {
             assert!(Object::read(body, "", &["a"]).is_err(), "{body}");
         }

@@ -1,11 +1,12 @@
-//! The HTTP edge: JSON in the shapes that clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference send.
-//! One handler serves all of them; docs/compatibility.md says how their differences are settled.
+//! The HTTP edge: JSON in the formats of clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference.
+//! One handler serves all of them; docs/compatibility.md lists how their differences are resolved.
 //!
-//! `json` reads bodies, `request` and `score` say what is asked, `answer` and `problem` write what comes back. A request takes its
-//! place, its deadline and its cancellation as one over gRPC does: admitted from its headers alone, before its body is read, and
-//! cancelled when its caller leaves.
+//! `json` parses bodies, `request` and `score` interpret them, `answer` and `problem` write responses. A request gets slot,
+//! deadline and cancellation as over gRPC: it is admitted by its headers, before its body is read, and cancelled when its
+//! caller disconnects.
 //!
-//! `transport` owns the connections. [`router`] has the check of tokens around the paths, and the records of requests around that.
+//! `transport` owns the connections. In [`router`], the token check wraps the paths, and the records of requests wrap the
+//! token check.
 
 mod answer;
 mod documents;

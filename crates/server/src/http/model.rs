@@ -33,7 +33,7 @@ const ANY: &str = "*";
 /// infinity's client sends this if a request names no model.
 const UNNAMED: &str = "default/not-specified";
 
-/// Method and generator for a body.
+/// The chosen method and generator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Choice {
     /// `None` for the engine's default method.
@@ -160,8 +160,8 @@ impl Names {
         if !is(&self.scoring) && !is(&self.answering) {
             if let Some((own, is_own)) = self.alias(&model) {
                 let method = named.or(own).or(configured);
-                let is_strange = !is_own && model != UNNAMED;
-                let warning = is_strange.then(|| strange(&model, self.stands_for(method)));
+                let is_unknown = !is_own && model != UNNAMED;
+                let warning = is_unknown.then(|| unknown_name_warning(&model, self.stands_for(method)));
                 return Ok(Choice { method, warning, ..Choice::default() });
             }
             return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
@@ -169,13 +169,13 @@ impl Names {
         // If another generator scores, the name selects the answering one; methods that attribute its own answer ask it
         // anyway.
         let scores = is(&self.scoring);
-        let elsewhere = |method: &MethodRef| {
+        let asks_another = |method: &MethodRef| {
             method.beside().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
         };
-        if let Some(other) = named.filter(elsewhere) {
+        if let Some(other) = named.filter(asks_another) {
             return Err(invalid(format!("{} does not ask this model", other.name())).into());
         }
-        let method = named.or(configured.filter(|method| !elsewhere(method)));
+        let method = named.or(configured.filter(|method| !asks_another(method)));
         Ok(Choice { method, scorer: if scores { "" } else { "generator" }, warning: None })
     }
 }
@@ -189,9 +189,9 @@ impl Names {
 }
 
 /// The warning for a name that only [`ANY`] matches.
-fn strange(asked: &str, ranked: &str) -> String {
+fn unknown_name_warning(asked: &str, ranked: &str) -> String {
     let asked = quoted(asked);
-    format!("model: {asked} is not a model of this server: {ranked} ranked; http.model_aliases can list the name")
+    format!("model: {asked} is not a model of this server; {ranked} ranked instead; http.model_aliases can list the name")
 }
 
 fn invalid(problem: String) -> EngineError {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_chooses_what_asks_it() {
+    fn a_model_chooses_a_method_that_asks_it() {
         let rows = [
             ("{}", "moi", Ok(("moi", ""))),
             (r#"{"model": "", "rerankd_method": ""}"#, "moi", Ok(("moi", ""))),

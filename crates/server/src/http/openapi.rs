@@ -73,7 +73,7 @@ mod tests {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
         let described =
             |schema: &str, field: &str| !document["components"]["schemas"][schema]["properties"][field].is_null();
-        let apart = [
+        let in_one_schema = [
             "passages",
             "documents",
             "return_documents",
@@ -85,7 +85,7 @@ mod tests {
         ];
         for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
             let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
-            assert!(if apart.contains(&field) { one != other } else { one && other }, "{field}");
+            assert!(if in_one_schema.contains(&field) { one != other } else { one && other }, "{field}");
         }
         for field in COMMON {
             assert!(described("ScoreRequest", field), "{field}");

@@ -11,7 +11,7 @@ use super::state::{self, OF_MODEL};
 /// Only this many bytes of a path are compared with the served paths.
 const COMPARED: usize = 64;
 
-/// A served path may begin at one of the first so many parts of a path.
+/// A served path must begin within this many parts of a path.
 const MOST_STARTS: usize = 4;
 
 /// The model that a path names, in the extensions of its request.

@@ -26,9 +26,9 @@ pub(super) enum Shape {
     Nested,
     /// As `Nested`, but `detail` of a 422 is FastAPI's list. Clients of infinity and NVIDIA NIM iterate over it.
     Listed,
-    /// `{message, id}`, as of Cohere.
+    /// Cohere's `{message, id}`.
     Flat,
-    /// `{error, error_type}`, as of text-embeddings-inference.
+    /// text-embeddings-inference's `{error, error_type}`.
     Tei,
 }
 
@@ -139,7 +139,7 @@ impl Problem {
                 plain(413, "RequestEntityTooLargeError", "Validation", message)
             }
             Self::Encoded(encoding) => {
-                let message = format!("content-encoding: is {}, a body must not be encoded", quoted(&encoding));
+                let message = format!("content-encoding: {} is not supported; send the body unencoded", quoted(&encoding));
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
@@ -156,7 +156,7 @@ impl Problem {
                 plain(403, "PermissionDeniedError", "Validation", message)
             }
             Self::NoPath((method, path)) => {
-                let message = format!("nothing is served at this path; the nearest is {method} {path}");
+                let message = format!("unknown path; the nearest is {method} {path}");
                 plain(404, "NotFoundError", "Validation", message)
             }
             Self::NoMethod(method) => plain(405, "MethodNotAllowedError", "Validation", format!("use {method}")),
@@ -361,7 +361,7 @@ mod tests {
 
     /// Shortening the whole message would cut the names.
     #[test]
-    fn an_unknown_model_is_told_served_names_however_many_there_are() {
+    fn the_error_for_an_unknown_model_lists_served_names() {
         for served in [vec!["own".to_owned(); 500], vec!["n".repeat(5_000); 3]] {
             let message = Problem::NoModel { asked: "\u{7f}".repeat(1_000), served }.facts(Shape::Flat).brief().message;
             assert!(message.contains("served: own, own, ") || message.contains("served: nnn"), "{message}");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inside_of_a_fault_is_not_sent() {
+    fn the_text_of_an_internal_error_is_not_sent() {
         for shape in [Shape::Nested, Shape::Listed, Shape::Flat, Shape::Tei] {
             let body = Problem::from(EngineError::Internal("secret".into())).facts(shape).body(shape, "x").to_string();
             assert!(!body.contains("secret") && body.contains("see the server's log"), "{body}");

@@ -75,7 +75,7 @@ impl Reader {
         }
         self.check_count(sides.1, second.len())?;
         let one_query = first.len() == 1;
-        let told: Vec<String> = [(sides.0, &first), (sides.1, &second)]
+        let repaired: Vec<String> = [(sides.0, &first), (sides.1, &second)]
             .into_iter()
             .flat_map(|(name, side)| documents::warnings(name, side))
             .collect();
@@ -96,8 +96,8 @@ impl Reader {
         }
         // Without the warning, a caller of a causal reranker would assume that the instruction had applied.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
-        let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        let warnings = choice.warning.iter().cloned().chain(warning).chain(told).collect();
+        let warning = given.map(|name| format!("{name} has no effect on scores of pairs; /rerank takes it"));
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(repaired).collect();
         let details = own::details(&object)?;
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_is_told_to_have_no_effect() {
+    fn an_instruction_without_effect_gets_a_warning() {
         for name in ["instruction", "instruct", "rerankd_instruction"] {
             let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
             assert!(asked.warnings[0].starts_with(&format!("{name} has no effect")));

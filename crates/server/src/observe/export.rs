@@ -58,7 +58,7 @@ impl Export {
         self.stop.cancel();
         let abort = self.task.abort_handle();
         if tokio::time::timeout(FLUSH, self.task).await.is_err() {
-            tracing::warn!("the collector did not take the last spans in time");
+            tracing::warn!("the collector did not accept the last spans in time");
             abort.abort();
         }
     }
@@ -124,7 +124,7 @@ async fn send(exporter: &impl SpanExporter, batch: Vec<SpanData>, failing: bool)
     let problem = match tokio::time::timeout(EXPORT, exporter.export(batch)).await {
         Ok(Ok(())) => {
             if failing {
-                tracing::info!("the collector takes spans again");
+                tracing::info!("the collector accepts spans again");
             }
             return false;
         }
@@ -133,7 +133,7 @@ async fn send(exporter: &impl SpanExporter, batch: Vec<SpanData>, failing: bool)
     };
     DROPPED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
     if !failing {
-        tracing::warn!(%problem, spans, "the collector does not take spans; they are dropped");
+        tracing::warn!(%problem, spans, "the collector does not accept spans; they are dropped");
     }
     true
 }
@@ -191,7 +191,7 @@ mod tests {
 
     /// One test, because the counter is global.
     #[tokio::test]
-    async fn every_span_is_taken_or_counted() {
+    async fn every_span_is_exported_or_counted() {
         let dropped = || DROPPED.load(Ordering::Relaxed);
         let taken = Arc::new(AtomicU64::new(0));
         let begin = |manner| start(Scripted(manner, Arc::clone(&taken)));

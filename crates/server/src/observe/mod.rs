@@ -80,10 +80,10 @@ impl Metrics {
         let cut = IntCounter::new("rerankd_passages_cut_total", "Passages of rerank requests that were cut to fit.")?;
         registry.register(Box::new(cut.clone()))?;
         let metrics = Self {
-            started: counter("grpc_server_started_total", "Requests that came.", &operation)?,
+            started: counter("grpc_server_started_total", "Requests received.", &operation)?,
             handled: counter(
                 "grpc_server_handled_total",
-                "Requests that were answered, by status.",
+                "Requests answered, by status.",
                 &["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
             )?,
             handling: seconds(
@@ -93,18 +93,18 @@ impl Metrics {
             )?,
             questions: counter(
                 "rerankd_stream_questions_total",
-                "Questions of streams that were answered, by status.",
+                "Questions of streams answered, by status.",
                 &["grpc_method", "grpc_code"],
             )?,
             refused: counter(
                 "rerankd_requests_refused_total",
-                "Requests and questions that were refused before anything was worked for them.",
+                "Requests and questions refused before any work.",
                 &["reason"],
             )?,
             stages: [tokenise?, queue?, score?, fit?],
             passages,
             cut,
-            fits: counter("rerankd_fits_total", "Fits of rankings, by how they ended.", &["status"])?,
+            fits: counter("rerankd_fits_total", "Fits of rankings, by status.", &["status"])?,
             engine,
             registry: registry.clone(),
         };

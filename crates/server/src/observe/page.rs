@@ -26,7 +26,7 @@ async fn page(State(metrics): State<Arc<Metrics>>) -> Response {
     match metrics.page() {
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the page of metrics cannot be written");
+            tracing::error!(%error, "cannot write the metrics page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -36,6 +36,6 @@ fn answer(ready: bool) -> Response {
     if ready {
         "ready\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the generator is not ready, or the server stops\n").into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "the generator is not ready, or the server is stopping\n").into_response()
     }
 }

@@ -201,7 +201,7 @@ mod tests {
         request.headers_mut().insert("rerankd-priority", "urgent".parse().unwrap());
         assert!(terms(&request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
         request.headers_mut().insert("x-rerankd-priority", "0".parse().unwrap());
-        assert_eq!(terms(&request).unwrap().priority.level(), 0, "the number goes before the name");
+        assert_eq!(terms(&request).unwrap().priority.level(), 0, "the level takes precedence over the name");
         for wrong in ["10", "-1", "", "high"] {
             request.headers_mut().insert("x-rerankd-priority", wrong.parse().unwrap());
             let error = terms(&request).unwrap_err().to_string();

@@ -65,7 +65,7 @@ mod tests {
 
     /// The text of the panic must not be the text of the status.
     #[tokio::test]
-    async fn a_panic_tells_the_caller_nothing_of_the_inside() {
+    async fn the_text_of_a_panic_is_not_sent() {
         let work = |_: UnboundedSender<u32>| async { std::panic::panic_any("secret") };
         let mut stream = with_answer(work, |event| event);
         let status = stream.next().await.unwrap().unwrap_err();

@@ -217,7 +217,7 @@ mod tests {
 
     /// The transport would end the stream with OUT_OF_RANGE, and drop the other answers.
     #[tokio::test]
-    async fn a_response_that_is_too_large_ends_nothing_but_its_question() {
+    async fn a_response_that_is_too_large_ends_only_its_question() {
         let all = answers(stream(["a", "large", "b"].map(framed).concat())).await;
         let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
         all.sort_by_key(|(id, _)| id.clone());
@@ -242,7 +242,7 @@ mod tests {
 
     /// The error of the last message must not overtake the answers to earlier ones.
     #[tokio::test]
-    async fn what_was_read_is_answered_before_a_message_that_cannot_be() {
+    async fn questions_before_an_unreadable_message_are_answered() {
         let mut body = ["a", "b", "c"].map(framed).concat();
         body.extend([0, 0, 0, 0, 9, 1]);
         let mut all = answers(stream(body)).await;

@@ -184,7 +184,7 @@ pub async fn serve(
     report(&health, false).await;
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
     if !options.lame_duck.is_zero() {
-        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still taken");
+        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still accepted");
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();

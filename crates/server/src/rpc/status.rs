@@ -15,7 +15,7 @@ const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 const INTERNAL: &str = "internal error; see the server's log";
 
 /// Message at the end of a stream whose connection closes.
-const CLOSING: &str = "the server closes this connection: questions without an answer were not taken";
+const CLOSING: &str = "the server closes this connection: questions without an answer were not processed";
 
 /// Common end of the messages of late statuses.
 const LATE: &str = "message was not received in time";

@@ -101,7 +101,7 @@ where
             }
             Err(error) => {
                 if is_due(&mut warned) {
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                 }
                 tokio::time::sleep(PAUSE).await;
             }

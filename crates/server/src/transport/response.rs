@@ -40,7 +40,7 @@ impl Parts {
                 () = sender.closed() => {}
                 outcome = pump(body, &sender, unread) => {
                     if let Err(problem) = outcome {
-                        tracing::debug!(%problem, "response not sent to its end");
+                        tracing::debug!(%problem, "response not sent completely");
                         error.send(Err(problem));
                     }
                 }

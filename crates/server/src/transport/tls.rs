@@ -88,7 +88,7 @@ fn config(files: &TlsFiles) -> Result<Configs, FileFault> {
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        FileFault::new(&files.certificate, &format!("does not go with {}: {error}", files.key.display()))
+        FileFault::new(&files.certificate, &format!("does not match {}: {error}", files.key.display()))
     })?;
     let mut http1 = config.clone();
     http1.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -101,7 +101,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFault> 
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let read = read.map_err(|error| FileFault::new(path, &format!("no certificates in PEM: {error}")))?;
     if read.is_empty() {
-        return Err(FileFault::new(path, &"holds no certificate"));
+        return Err(FileFault::new(path, &"contains no certificate"));
     }
     Ok(read)
 }

@@ -66,7 +66,7 @@ impl Tokens {
             let text = String::from_utf8(content(&own, true)?).map_err(|_| FileFault::new(&own, &"must be UTF-8"))?;
             let entries = parse(&text).map_err(|problem| FileFault::new(&own, &problem))?;
             if entries.is_empty() {
-                tracing::warn!(path = %own.display(), "the file holds no token: every call is refused");
+                tracing::warn!(path = %own.display(), "the file contains no token: every call is refused");
             }
             Ok(entries)
         });
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(tokens.check(&headers("Bearer secret")).unwrap().name(), Some("search"));
         assert_eq!(tokens.check(&headers(&format!("bearer {}", new.token))).unwrap().name(), Some("indexer"));
         assert_eq!(tokens.check(&headers("Bearer secre")), Err(Refused::Unknown));
-        assert_eq!(tokens.check(&headers(&format!("Bearer {SECRET}"))), Err(Refused::Unknown), "the hash is no token");
+        assert_eq!(tokens.check(&headers(&format!("Bearer {SECRET}"))), Err(Refused::Unknown), "the hash is not a token");
         assert_eq!(tokens.check(&HeaderMap::new()), Err(Refused::Missing));
         for malformed in ["secret", "Basic secret", "Bearer "] {
             assert_eq!(tokens.check(&headers(malformed)), Err(Refused::Malformed), "{malformed}");

@@ -162,7 +162,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let read = move || match counted.fetch_add(1, Ordering::Relaxed) {
             1 | 2 => Err(FileFault::unread(&at, &std::io::Error::other("too many open files"))),
-            4 => Err(FileFault::new(&at, &"is no list of tokens")),
+            4 => Err(FileFault::new(&at, &"is not a list of tokens")),
             _ => content(&at, false),
         };
         let watched = Watched::new("tokens", vec![path.clone()], Box::new(read)).unwrap();

@@ -117,7 +117,7 @@ fn faults_are_named_in_the_shape_of_the_body() {
     let rows = [
         (r#"{"documents": ["a"]}"#, "query: must be set"),
         (r#"{"query": "q"}"#, "documents: must be set"),
-        (r#"{"query": {"image": "x"}, "documents": ["a"]}"#, "query.image: is not read"),
+        (r#"{"query": {"image": "x"}, "documents": ["a"]}"#, "query.image: is not supported"),
         (r#"{"query": "q", "documents": ["a"], "top_n": -1}"#, "top_n: must be a whole number of 0 or more"),
         (r#"{"query": "q", "documents": ["a"], "top_n": "2"}"#, "top_n: must be"),
         (r#"{"query": "q", "documents": ["a"], "top_n": 1.5}"#, "top_n: must be"),
@@ -139,7 +139,7 @@ fn faults_are_named_in_the_shape_of_the_body() {
         assert!(found.starts_with(message) && shape == Shape::Nested, "{body}: {found}");
     }
     let (shape, found) = refused(r#"{"query": "q", "texts": [{"image": "x"}]}"#);
-    assert_eq!((shape, found.starts_with("texts[0].image: is not read")), (Shape::Tei, true), "{found}");
+    assert_eq!((shape, found.starts_with("texts[0].image: is not supported")), (Shape::Tei, true), "{found}");
 }
 
 /// Hand-written bodies and templates vary in letter case, and some begin with a byte-order mark.
@@ -169,7 +169,7 @@ fn other_spellings_are_read() {
 
 /// The error must not quote a body that was encoded twice: it may be large and private.
 #[test]
-fn a_string_is_told_to_be_encoded_twice() {
+fn a_body_that_was_encoded_twice_is_refused() {
     let twice = serde_json::to_string(r#"{"query": "who?", "documents": ["secret text"]}"#).unwrap();
     let (_, found) = refused(&twice);
     assert!(found.starts_with("body: was encoded twice") && !found.contains("secret"), "{found}");
