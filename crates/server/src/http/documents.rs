@@ -1,4 +1,4 @@
-//! Queries and documents in the forms that peers' clients send: strings, objects with `text`, `content` or named fields.
+//! Queries and documents of all clients: strings, objects with `text`, `content` or named fields.
 //!
 //! Bad input affects one document, not the list: a document without text becomes an empty one, which the engine ranks
 //! last. docs/input.md is the table of these rules.

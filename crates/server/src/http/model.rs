@@ -191,7 +191,9 @@ impl Names {
 /// The warning for a name that only [`ANY`] matches.
 fn unknown_name_warning(asked: &str, ranked: &str) -> String {
     let asked = quoted(asked);
-    format!("model: {asked} is not a model of this server; {ranked} ranked instead; http.model_aliases can list the name")
+    format!(
+        "model: {asked} is not a model of this server; {ranked} ranked instead; http.model_aliases can list the name"
+    )
 }
 
 fn invalid(problem: String) -> EngineError {

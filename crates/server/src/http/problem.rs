@@ -139,7 +139,8 @@ impl Problem {
                 plain(413, "RequestEntityTooLargeError", "Validation", message)
             }
             Self::Encoded(encoding) => {
-                let message = format!("content-encoding: {} is not supported; send the body unencoded", quoted(&encoding));
+                let message =
+                    format!("content-encoding: {} is not supported; send the body unencoded", quoted(&encoding));
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),

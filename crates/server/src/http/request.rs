@@ -202,13 +202,13 @@ impl Reader {
         query: &str,
         choice: &Choice,
     ) -> Result<Option<usize>, EngineError> {
-        let alone = match object.count("max_tokens_per_doc", 0)? {
+        let per_document = match object.count("max_tokens_per_doc", 0)? {
             Some(count) => Some(count),
             None => object.count("max_doc_length", 0)?,
         };
         // 0 is vLLM's default. Clients that write every field send it.
-        let alone = alone.filter(|count| *count > 0);
-        let whole = match object.integer("truncate_prompt_tokens")? {
+        let per_document = per_document.filter(|count| *count > 0);
+        let per_prompt = match object.integer("truncate_prompt_tokens")? {
             // -1 is the model's maximum, the same as no bound.
             None | Some(-1) => None,
             Some(number) => {
@@ -224,7 +224,7 @@ impl Reader {
                 Some(left.ok_or_else(|| EngineError::invalid(field(), problem()))?)
             }
         };
-        Ok(alone.into_iter().chain(whole).min())
+        Ok(per_document.into_iter().chain(per_prompt).min())
     }
 }
 

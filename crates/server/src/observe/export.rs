@@ -38,7 +38,7 @@ pub(super) struct Queue {
 
 /// The running export.
 #[derive(Debug)]
-#[must_use = "spans that wait are lost unless they are flushed"]
+#[must_use = "queued spans are lost unless they are flushed"]
 pub struct Export {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,

@@ -25,7 +25,7 @@ const SECONDS: [f64; 17] =
 /// Upper bounds of buckets of passages.
 const PASSAGES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// Every status of a fit (`fit::uncertainty::Diagnostics::status`).
+/// Every status of a fit (`moi::uncertainty::Diagnostics::status`).
 const FITS: [&str; 3] = ["converged", "not_identifiable", "not_converged"];
 
 /// The metrics of a server.

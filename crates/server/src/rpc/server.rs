@@ -173,7 +173,7 @@ pub async fn serve(
     // The recorder is outermost, so that requests refused by the gate are counted.
     let service = recorder.layer(gate.layer(Readable(routes.prepare())));
     let mut server = std::pin::pin!(listener::serve(listener, service, connections, stopping.clone()));
-    // The listener ends only when it is told to.
+    // The listener itself never ends before `stop`.
     tokio::select! {
         () = &mut server => {}
         () = stop => {}
@@ -184,7 +184,10 @@ pub async fn serve(
     report(&health, false).await;
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
     if !options.lame_duck.is_zero() {
-        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still accepted");
+        tracing::info!(
+            seconds = options.lame_duck.as_secs(),
+            "stopping: health is NOT_SERVING, calls are still accepted"
+        );
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();

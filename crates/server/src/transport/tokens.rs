@@ -207,7 +207,11 @@ mod tests {
         assert_eq!(tokens.check(&headers("Bearer secret")).unwrap().name(), Some("search"));
         assert_eq!(tokens.check(&headers(&format!("bearer {}", new.token))).unwrap().name(), Some("indexer"));
         assert_eq!(tokens.check(&headers("Bearer secre")), Err(Refused::Unknown));
-        assert_eq!(tokens.check(&headers(&format!("Bearer {SECRET}"))), Err(Refused::Unknown), "the hash is not a token");
+        assert_eq!(
+            tokens.check(&headers(&format!("Bearer {SECRET}"))),
+            Err(Refused::Unknown),
+            "the hash is not a token"
+        );
         assert_eq!(tokens.check(&HeaderMap::new()), Err(Refused::Missing));
         for malformed in ["secret", "Basic secret", "Bearer "] {
             assert_eq!(tokens.check(&headers(malformed)), Err(Refused::Malformed), "{malformed}");
