@@ -1,12 +1,12 @@
 //! The HTTP edge: JSON in the formats of clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference.
 //! One handler serves all of them; docs/compatibility.md lists how their differences are resolved.
 //!
-//! `json` parses bodies, `request` and `score` interpret them, `answer` and `problem` write responses. A request gets slot,
-//! deadline and cancellation as over gRPC: it is admitted by its headers, before its body is read, and cancelled when its
-//! caller disconnects.
+//! `json` parses bodies, `request` and `score` interpret them, `answer` and `problem` write responses. A request gets
+//! its slot, deadline and cancellation as over gRPC: it is admitted by its headers, before its body is read, and
+//! cancelled when its caller disconnects.
 //!
-//! `transport` owns the connections. In [`router`], the token check wraps the paths, and the records of requests wrap the
-//! token check.
+//! `transport` owns the connections. In [`router`], the token check wraps the paths, and the records of requests wrap
+//! the token check.
 
 mod answer;
 mod documents;
