@@ -121,7 +121,7 @@ async fn files_that_cannot_be_used_are_named() {
     let missing = folder.path().join("nowhere.pem");
     assert!(fault(TlsFiles { certificate: missing.clone(), ..files.clone() }).contains("nowhere.pem"));
     assert!(fault(TlsFiles { key: files.certificate.clone(), ..files.clone() }).contains("no private key"));
-    assert!(fault(TlsFiles { certificate: files.key.clone(), ..files.clone() }).contains("holds no certificate"));
+    assert!(fault(TlsFiles { certificate: files.key.clone(), ..files.clone() }).contains("contains no certificate"));
     let both = AccessFiles { tls: Some(TlsFiles { key: missing.clone(), ..files }), tokens: Some(missing) };
     assert_eq!(Access::load(&both).err().unwrap().len(), 2, "all faults at once");
 }

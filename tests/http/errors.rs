@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 /// What an error of a path that is not served begins with.
-const NOWHERE: &str = "nothing is served at this path; the nearest is ";
+const NOWHERE: &str = "unknown path; the nearest is ";
 
 fn plain() -> Value {
     json!({ "query": "question", "documents": ["a question", "b"] })
@@ -62,7 +62,11 @@ async fn fields_are_named_in_every_shape() {
         (with("query", json!(null)), "query", "query: must be set"),
         (with("documents", json!([])), "documents", "documents: must not be empty"),
         (with("documents", json!(vec!["a"; 21])), "documents", "documents: 21 given, at most 20 allowed"),
-        (with("documents", json!([{ "image": "http://x" }])), "documents[0].image", "documents[0].image: is not read"),
+        (
+            with("documents", json!([{ "image": "http://x" }])),
+            "documents[0].image",
+            "documents[0].image: is not supported",
+        ),
         (with("query", json!("q".repeat(1_001))), "query", "query: 1001 bytes given"),
         (with("top_n", json!(-1)), "top_n", "top_n: must be"),
         (with("rerankd_method", json!("guess")), "rerankd_method", "rerankd_method: unknown method"),

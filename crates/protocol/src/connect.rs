@@ -58,7 +58,7 @@ impl Server {
             if self.address.contains("://") { self.address.clone() } else { format!("{scheme}://{}", self.address) };
         let encrypted = url.starts_with("https://");
         if secret && !encrypted {
-            return Err(misused("certificates are given, but the address does not begin with https://".to_owned()));
+            return Err(misused("certificates are set, but the address does not begin with https://".to_owned()));
         }
         let endpoint = Channel::from_shared(url).map_err(|error| misused(error.to_string()))?;
         // A response may take hours, so keep-alive pings check the server meanwhile.
@@ -93,7 +93,7 @@ impl Server {
     }
 }
 
-/// The causes of an error. The outermost says only "transport error".
+/// The causes of an error. The outermost error says only "transport error".
 fn causes(error: &tonic::transport::Error) -> String {
     let first = std::error::Error::source(error);
     let causes: Vec<String> = std::iter::successors(first, |cause| cause.source()).map(ToString::to_string).collect();

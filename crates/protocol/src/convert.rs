@@ -24,7 +24,7 @@ pub(super) fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Converts an optional count from a message: 0 stands for absent and selects the server's default.
+/// Converts an optional count from a message: 0 means absent and selects the server's default.
 pub(super) fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
@@ -45,7 +45,6 @@ fn method(wire: i32) -> Result<Option<MethodRef>, EngineError> {
     methods::find(&name).map(Some).ok_or_else(unknown)
 }
 
-/// Converts a method to its enum value.
 fn method_to_wire(method: MethodRef) -> v1::Method {
     let name = format!("METHOD_{}", method.name().to_uppercase().replace('-', "_"));
     v1::Method::from_str_name(&name).unwrap_or_default()
@@ -93,7 +92,6 @@ pub fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
     wire.into_iter().enumerate().map(passage).collect()
 }
 
-/// Converts passages to messages.
 pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
     let passage = |passage: &Passage| v1::Passage {
         id: passage.id.clone(),
@@ -115,7 +113,6 @@ pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, 
     Ok((truncate, given(wire.max_passage_tokens)))
 }
 
-/// Converts `truncate` and `passage_tokens` to truncation options.
 pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
     let mode = match truncate {
         None => v1::TruncationMode::Unspecified,
@@ -372,7 +369,7 @@ mod tests {
             assert_eq!(method(method_to_wire(each).into()).unwrap(), Some(each), "{each:?}");
         }
         let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
-        assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");
+        assert_eq!(values.len(), methods::all().count() + 1, "one value per method, and UNSPECIFIED");
         assert!(values.into_iter().all(|value| method(value).is_ok()));
     }
 }

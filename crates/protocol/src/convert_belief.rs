@@ -199,7 +199,7 @@ fn estimate(estimate: &Estimate) -> v1::Measured {
     measured(estimate.measured())
 }
 
-/// Converts the measures of one context. The message includes the answers only if `answers` is given.
+/// Converts the measures of one context. The message includes the answers only if `answers` is set.
 fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
     v1::Belief {
         seper_soft: report.seper_soft.as_ref().map(estimate),

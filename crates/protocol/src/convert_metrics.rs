@@ -22,8 +22,8 @@ const MOST_VALUES: usize = 1_000_000;
 /// Most documents, judgements and missed labels of one `EvaluateRanking`.
 const MOST_ROWS: usize = 1_000_000;
 
-/// Bytes that tags and lengths add to the id and the values of one row.
-const ROW_FRAME: usize = 12;
+/// Bytes of tags and lengths in one row, in addition to its id and values.
+const ROW_OVERHEAD: usize = 12;
 
 /// A checked request for `EvaluateRanking`.
 pub struct RankingTask {
@@ -88,7 +88,7 @@ pub fn check_sizes(wire: &v1::EvaluateRankingRequest) -> Result<(), EngineError>
     Ok(())
 }
 
-/// The task of a request that [`check_sizes`] admits.
+/// Converts a request that passed [`check_sizes`].
 pub fn ranking_task(wire: v1::EvaluateRankingRequest, message_bytes: usize) -> Result<RankingTask, EngineError> {
     let ties = match known("tie_rule", wire.tie_rule)? {
         v1::TieRule::Unspecified | v1::TieRule::InputOrder => Ties::InputOrder,
@@ -97,7 +97,7 @@ pub fn ranking_task(wire: v1::EvaluateRankingRequest, message_bytes: usize) -> R
     let metrics = metrics(&wire.metrics)?;
     // Upper bound on the size of a row: every value is defined.
     let values = metric_values(&metrics, &vec![Some(0.0); metrics.len()]);
-    let row = v1::QueryMetrics { id: String::new(), values }.encoded_len() + ROW_FRAME;
+    let row = v1::QueryMetrics { id: String::new(), values }.encoded_len() + ROW_OVERHEAD;
     let bytes = wire.queries.iter().map(|query| row + query.id.len()).sum();
     check_response("queries", bytes, message_bytes)?;
     let document =
@@ -180,7 +180,7 @@ pub fn correlation_task(wire: v1::CorrelateRequest, message_bytes: usize) -> Res
         interval: Some(v1::Interval { low: 1.0, high: 1.0 }),
         pairs: u32::MAX,
     };
-    let row = largest.encoded_len() + ROW_FRAME;
+    let row = largest.encoded_len() + ROW_OVERHEAD;
     let bytes = wire.series.iter().map(|series| kinds.len() * (row + series.name.len())).sum();
     check_response("series", bytes, message_bytes)?;
     Ok(CorrelationTask {
@@ -276,7 +276,7 @@ pub fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> {
     Ok(task)
 }
 
-/// Replaces the field names of the fit by those of the protocol.
+/// Replaces the field names of the fit by the names of the protocol.
 pub fn fit_error(error: FitError) -> EngineError {
     let FitError::Invalid { field, problem } = error else { return error.into() };
     let field = match field.split_once('[') {

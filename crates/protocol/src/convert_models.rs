@@ -19,12 +19,11 @@ pub fn warm_progress(model: &str, progress: &WarmProgress) -> v1::WarmPassagesRe
     }
 }
 
-/// Converts the adapter of a generator.
 pub fn adapter_to_wire(adapter: &AdapterInfo) -> v1::AdapterInfo {
     v1::AdapterInfo { name: adapter.name.clone(), sha256: adapter.sha256.clone(), scale: adapter.scale }
 }
 
-/// Converts a calibration. The command line prints local ones from the same messages.
+/// Converts a calibration. The command line prints local calibrations from the same messages.
 pub fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalibration {
     v1::RankingCalibration {
         method: calibration.method.clone(),
@@ -42,7 +41,6 @@ pub fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalibration 
     }
 }
 
-/// Converts the subject of a profile.
 #[must_use]
 pub const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
     match subject {
@@ -51,7 +49,6 @@ pub const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
     }
 }
 
-/// Converts the origin of a profile.
 #[must_use]
 pub const fn origin_to_wire(origin: Origin) -> v1::ProfileOrigin {
     match origin {

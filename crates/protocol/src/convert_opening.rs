@@ -3,13 +3,12 @@
 use super::v1;
 use engine::opening::{Example, Opening};
 
-/// Converts both fields of a request.
+/// Converts the instruction and the examples of a request.
 pub(super) fn opening(instruction: String, examples: Vec<v1::Example>) -> Opening {
     let example = |wire: v1::Example| Example { title: wire.passage_title, passage: wire.passage, query: wire.query };
     Opening { instruction, examples: examples.into_iter().map(example).collect() }
 }
 
-/// Converts the examples to messages.
 pub(super) fn examples_to_wire(opening: &Opening) -> Vec<v1::Example> {
     let example = |example: &Example| v1::Example {
         passage: example.passage.clone(),
@@ -26,7 +25,7 @@ mod tests {
     use engine::rerank::RerankRequest;
 
     #[test]
-    fn a_client_and_a_server_read_the_same() {
+    fn instruction_and_examples_survive_the_round_trip() {
         let example =
             |text: &str| Example { title: format!("{text} t"), passage: format!("{text} p"), query: text.into() };
         let opening = Opening { instruction: "Write a claim.".into(), examples: vec![example("a"), example("b")] };

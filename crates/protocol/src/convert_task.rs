@@ -16,7 +16,6 @@ pub(super) fn task(wire: i32, labels: Vec<String>) -> Result<Task, EngineError> 
     Ok(Task { kind, labels })
 }
 
-/// Converts a task to its enum value.
 #[must_use]
 pub fn kind_to_wire(kind: TaskKind) -> v1::Task {
     match kind {

@@ -1,12 +1,12 @@
-//! The server: gRPC and HTTP in front of the engine, who may connect, and what is shown of the work.
+//! The server: gRPC and HTTP in front of the engine, access control and observability.
 //!
 //! | module | the question it answers |
 //! |---|---|
-//! | [`transport`] | who may connect, and within which bounds? (TLS, tokens, the listener) |
-//! | [`rpc`] | how is a request translated from the wire and back? |
+//! | [`transport`] | who may connect, within which bounds? (TLS, tokens, the listener) |
+//! | [`rpc`] | how do gRPC requests become ours, and back? |
 //! | [`http`] | how do requests of other rerankers' HTTP APIs become ours, and back? |
 //! | [`peers`] | what do the protocols of other rerankers share, over gRPC and HTTP? |
-//! | [`observe`] | what does a server show of itself? |
+//! | [`observe`] | which metrics, traces and log lines does a server write? |
 #![warn(missing_docs)]
 
 pub mod http;

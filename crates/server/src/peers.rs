@@ -1,14 +1,14 @@
-//! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
+//! Common parts of the protocols of other rerankers, over gRPC (tei.v1) and HTTP.
 
 use engine::methods::MethodRef;
 use engine::rerank::{RerankRequest, Usage};
 use engine::{Engine, EngineError, brief};
 use numeric;
 
-/// Header of a warning, for a protocol whose messages have no place for it; one for each.
+/// Header of a warning, for protocols whose messages have no field for it; one header per warning.
 pub const WARNING: &str = "x-rerankd-warning";
 
-/// The error with its field in a protocol's own terms: `rename` gets the field of the engine's request.
+/// Renames the field of an error for a protocol: `rename` gets the field of the engine's request.
 #[must_use]
 pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> EngineError {
     if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
@@ -17,8 +17,8 @@ pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> Eng
     error
 }
 
-/// A field in the terms of a protocol that calls the passages `list` and has a plain text for each: `passages[3].text`
-/// becomes `list[3]`.
+/// The name of a field in a protocol that calls the passages `list` and has plain texts: `passages[3].text` becomes
+/// `list[3]`.
 #[must_use]
 pub fn texts_called(list: &str, field: &str) -> String {
     match field.strip_prefix("passages") {
@@ -27,7 +27,7 @@ pub fn texts_called(list: &str, field: &str) -> String {
     }
 }
 
-/// A text as the value of a header, which has letters of ASCII alone: others as Rust escapes them.
+/// A text as the value of a header: non-ASCII characters are escaped as in Rust.
 #[must_use]
 pub fn in_a_header(text: &str) -> String {
     let line = brief(text).replace(char::is_control, " ");
@@ -41,8 +41,8 @@ pub fn in_a_header(text: &str) -> String {
     })
 }
 
-/// Characters of texts and, once for each text, of their query. The query is read once: it may be as long as a message, and the
-/// texts as many as its elements.
+/// Characters of the texts, plus those of the query once per text. Reads the query only once, because query and texts
+/// may both be large.
 #[must_use]
 pub fn characters<'a>(query: &str, texts: impl ExactSizeIterator<Item = &'a str>) -> usize {
     let queries = query.chars().count().saturating_mul(texts.len());
@@ -52,7 +52,7 @@ pub fn characters<'a>(query: &str, texts: impl ExactSizeIterator<Item = &'a str>
 /// The cost of a request in the terms of text-embeddings-inference. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ComputeCost {
-    /// Characters of the texts and, once for each text, of its query.
+    /// Characters of the texts, plus those of the query once per text.
     pub characters: usize,
     /// Tokens evaluated or reused.
     pub tokens: usize,
@@ -80,7 +80,7 @@ impl ComputeCost {
         }
     }
 
-    /// The headers of an answer: names, and values in whole milliseconds. `compute` says what computed.
+    /// The headers of an answer: names, and values in whole milliseconds. `compute` is the device.
     #[must_use]
     pub fn headers(&self, compute: &str) -> [(&'static str, String); 8] {
         let whole = |milliseconds: f64| numeric::count(milliseconds).to_string();
@@ -100,24 +100,25 @@ impl ComputeCost {
 /// The model that scores texts, and its bounds, in the terms of text-embeddings-inference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedModel {
-    /// As answers state it.
+    /// Its name in answers.
     pub name: String,
-    /// Of its file, and of its adapter if it has one; `None` where that is not known before the model is loaded, and without a
-    /// model.
+    /// SHA-256 of its file, and of its adapter if it has one; `None` if unknown before the model is loaded, and without
+    /// a model.
     pub sha256: Option<String>,
-    /// Tensor type in which the generator runs; empty for a model beside it, and without a model.
+    /// Tensor type at run time; empty for a reranker or embedding model, and without a model.
     pub encoding: String,
-    /// Tokens of the longest input; 0 where that is not known before the model is loaded.
+    /// Tokens of the longest input; 0 if unknown before the model is loaded.
     pub longest_input: usize,
     /// Most tokens that the generator evaluates in one step.
     pub batch: usize,
 }
 
 impl ServedModel {
-    /// The model that `method` asks; `None` is the default method. Where it asks none, its name with the bounds of the generator.
+    /// The model that `method` asks; `None` is the default method. For a method without a model, the method's name and
+    /// the generator's bounds.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while the generator is not loaded.
+    /// [`EngineError::Unavailable`] until the generator is loaded.
     pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
         let request = RerankRequest { method, ..RerankRequest::default() };
         let generator = engine.scoring_model(&request)?.get()?;
@@ -155,12 +156,12 @@ pub fn tokenising_threads() -> usize {
 mod tests {
     use super::*;
 
-    /// Each text counts its query anew; the query is read once.
+    /// Each text counts its query again.
     #[test]
     fn characters_of_texts_and_of_their_query() {
         assert_eq!(characters("\u{e9}a", ["x", "yz"].into_iter()), 2 + 1 + 2 + 2);
         assert_eq!(characters("query", [""; 0].into_iter()), 0);
-        // Of 16 MB and a million texts. Read once for each, this took minutes of a thread that moves messages.
+        // A text of 14 MB and a million texts: reading the query once per text would take minutes.
         let query = "q".repeat(14_000_000);
         assert_eq!(characters(&query, std::iter::repeat_n("", 1_000_000)), 14_000_000_000_000);
     }
@@ -182,7 +183,7 @@ mod tests {
         let headers = ComputeCost::new(12, &usage).headers("cpu");
         let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "4"]);
-        // Under load: the wait is no part of the time in the generator, and is not taken from it.
+        // Under load: the wait is not part of the time in the generator, and is not subtracted from it.
         let waited = Usage { queue_ms: 50.0, score_ms: 2.0, ..Usage::default() };
         assert_eq!(ComputeCost::new(1, &waited).headers("cpu")[7].1, "2");
     }

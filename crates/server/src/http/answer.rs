@@ -1,5 +1,5 @@
-//! Answers. One envelope has the fields that clients of Cohere, Jina, vLLM and llama-server read; text-embeddings-inference's
-//! is a bare list.
+//! Answers. One envelope has the fields that clients of Cohere, Jina, vLLM and llama-server read;
+//! text-embeddings-inference sends a bare list.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,21 +14,21 @@ use super::score::AskedScores;
 use crate::peers::{self, ComputeCost, characters, in_a_header};
 use engine::rerank::{PairScores, Ranked, Reranked, Usage};
 
-/// What holds the results.
+/// The JSON around the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Envelope {
-    /// That of Cohere, Jina, vLLM and llama-server.
+    /// For Cohere, Jina, vLLM and llama-server.
     List,
-    /// The same with the name that infinity's client wants.
+    /// As `List`, with the object name that infinity's client wants.
     Rerank,
-    /// NVIDIA NIM's, with log-odds.
+    /// For NVIDIA NIM, with log-odds.
     Rankings,
 }
 
-/// Scores nearer to 0 and 1 have the log-odds of this one: those of an empty document would be no number.
+/// Scores are clamped to `LEAST..=1 - LEAST` for log-odds: an empty document has score 0, which has no finite log-odds.
 const LEAST: f64 = 1e-9;
 
-/// What an answer says of itself.
+/// Properties of an answer.
 pub(super) struct About<'a> {
     /// The request's id.
     pub id: &'a str,
@@ -36,7 +36,7 @@ pub(super) struct About<'a> {
     pub model: &'a str,
     /// The version of Cohere's API.
     pub version: &'a str,
-    /// What holds the results.
+    /// The JSON around the results.
     pub envelope: Envelope,
 }
 
@@ -101,7 +101,7 @@ fn rankings(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     warned(response, warnings(asked, ranked))
 }
 
-/// The response with the headers of text-embeddings-inference that say what it took.
+/// Adds the cost headers of text-embeddings-inference.
 fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let request = &asked.request;
     let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
@@ -123,7 +123,7 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     warned(with_cost(response, asked, ranked, compute), warnings(asked, ranked))
 }
 
-/// The response with warnings in headers, for a protocol whose body has no place for them.
+/// Adds warnings as headers, for a protocol whose body has no field for them.
 fn warned(mut response: Response, warnings: Vec<String>) -> Response {
     for warning in warnings {
         if let Ok(value) = HeaderValue::from_str(&in_a_header(&warning)) {
@@ -133,7 +133,6 @@ fn warned(mut response: Response, warnings: Vec<String>) -> Response {
     response
 }
 
-/// The results.
 fn items(asked: &Asked, ranked: &Reranked, score: &str) -> Vec<Value> {
     ranked.passages.iter().map(|passage| item(asked, passage, score)).collect()
 }
@@ -198,7 +197,7 @@ fn usage(usage: &Usage) -> Value {
 mod tests {
     use super::*;
 
-    /// A generator's answer, or a folder's name, in a warning. The line was left out as a whole.
+    /// A generator's answer or a folder's name in a warning may have such letters.
     #[test]
     fn a_warning_with_letters_beyond_ascii_stays_in_its_header() {
         let value = in_a_header("gave \"Zürich\"\r\nX: 1");

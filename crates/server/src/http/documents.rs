@@ -1,7 +1,7 @@
-//! Queries and documents in the forms that peers' clients send: strings, objects with `text`, `content` or named fields.
+//! Queries and documents of all clients: strings, objects with `text`, `content` or named fields.
 //!
-//! Bad input costs one document and not the list: a document without a text stays an empty one, which the engine ranks last.
-//! docs/input.md is the table of these rules.
+//! Bad input affects one document, not the list: a document without text becomes an empty one, which the engine ranks
+//! last. docs/input.md is the table of these rules.
 
 use serde_json::value::RawValue;
 
@@ -14,22 +14,22 @@ use engine::{EngineError, MOST_REPEATED, clipped};
 pub(super) struct Document {
     pub title: String,
     pub text: String,
-    /// If half a surrogate pair was replaced in them.
+    /// True if an unpaired surrogate was replaced in title or text.
     pub repaired: bool,
-    /// If no field with a text was found.
+    /// True if no field with a text was found.
     pub missing: bool,
 }
 
-/// A document, or why a value has no text at all.
+/// A document, or the reason why a value has no text.
 type Read = Result<Document, EngineError>;
 
 impl Document {
-    /// A document that is nothing but a title has it for its text.
-    fn settled(self) -> Self {
+    /// Uses the title as the text if there is no other text.
+    fn with_title_as_text(self) -> Self {
         if self.text.trim().is_empty() { Self { title: String::new(), text: self.title, ..self } } else { self }
     }
 
-    /// Title and text as one, where a protocol has one text.
+    /// Title and text joined, for protocols with one text per document.
     pub fn joined(self) -> String {
         if self.title.is_empty() { self.text } else { format!("{}\n{}", self.title, self.text) }
     }
@@ -41,16 +41,16 @@ impl From<Text> for Document {
     }
 }
 
-/// Names of the text of a document. The last is LangChain's.
+/// Names of the text field of a document. The last one is LangChain's.
 const TEXTS: [&str; 3] = ["text", "content", "page_content"];
 
-/// Fields of an object that hold something else than text.
+/// Fields of an object that hold media other than text.
 const IMAGES: [&str; 6] = ["image", "image_url", "images", "audio", "audio_url", "video_url"];
 
 /// Most fields of a document that are joined.
 const MOST_FIELDS: usize = 64;
 
-/// The fields of object documents that a body names, each once; `None` where it names none.
+/// The fields of object documents that a body names, each once; `None` if it names none.
 pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>, EngineError> {
     let Some(value) = object.raw("rank_fields") else { return Ok(None) };
     let refused = || EngineError::invalid("rank_fields", "must be a list of strings");
@@ -62,7 +62,7 @@ pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>
     let mut distinct: Vec<String> = Vec::new();
     for field in fields {
         let field = word(field, "rank_fields")?;
-        // A field that is named again would copy its text again.
+        // A repeated name would copy the field's text again.
         if !distinct.contains(&field) {
             distinct.push(field);
         }
@@ -71,7 +71,7 @@ pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>
     Ok(Some(fields).filter(|fields| !fields.is_empty()))
 }
 
-/// The warnings about documents without a field that is read, and about texts in which half a surrogate pair was replaced.
+/// Warnings about documents without a readable field, and about texts in which an unpaired surrogate was replaced.
 pub(super) fn warnings(list: &str, documents: &[Document]) -> impl Iterator<Item = String> {
     let of = |is: fn(&Document) -> bool| {
         let places: Vec<usize> = (0..documents.len()).filter(|index| is(&documents[*index])).collect();
@@ -81,13 +81,13 @@ pub(super) fn warnings(list: &str, documents: &[Document]) -> impl Iterator<Item
     missing.into_iter().chain(of(|document| document.repaired).map(|places| mended(&places)))
 }
 
-/// The same of a text with this name.
+/// The warning about a replaced surrogate in the text `name`.
 pub(super) fn mended(name: &str) -> String {
     format!("{name}: half a surrogate pair was read as U+FFFD")
 }
 
-/// A list of documents, or a single one. A document without a text field is an empty one, unless no document has a text: then the
-/// body is another program's, and the error says what is missing.
+/// A list of documents, or a single one. A document without a text field is empty. If no document has a text, the body
+/// has another format, and the error names the missing field.
 pub(super) fn list(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Vec<Document>, EngineError> {
     let Some(elements) = elements(value, path)? else { return Ok(vec![document(value, path, rank_fields)?]) };
     let (mut documents, mut missing) = (Vec::with_capacity(elements.len()), None);
@@ -115,7 +115,7 @@ pub(super) fn document(value: &RawValue, path: &str, rank_fields: Option<&[Strin
 /// A string or an object, if it has a text.
 ///
 /// # Errors
-/// For a list, and for a list or an object in the place of a text.
+/// For a list, and for a list or an object instead of a text.
 fn read(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Read, EngineError> {
     if let Some(text) = text(value) {
         return Ok(Ok(text.into()));
@@ -142,17 +142,17 @@ fn of_object(value: &RawValue, path: &str) -> Result<Read, EngineError> {
         None if object.names("title") || TEXTS.iter().any(|name| object.names(name)) => Text::default(),
         None => {
             let (field, problem) = match IMAGES.into_iter().find(|image| object.has(image)) {
-                Some(image) => (image, "is not read here: documents must be text"),
+                Some(image) => (image, "is not supported: documents must be text"),
                 None => ("text", "must be set"),
             };
             return Ok(Err(EngineError::invalid(object.path(field), problem)));
         }
     };
     let repaired = title.repaired || text.repaired;
-    Ok(Ok(Document { title: title.text, text: text.text, repaired, missing: false }.settled()))
+    Ok(Ok(Document { title: title.text, text: text.text, repaired, missing: false }.with_title_as_text()))
 }
 
-/// The text of a message: a string, or a list of parts. Beside text other parts are not read.
+/// The text of a message: a string, or a list of parts. Parts other than text are ignored if there is text.
 fn parts(content: &RawValue, path: &str) -> Result<Result<Text, EngineError>, EngineError> {
     if let Some(text) = text(content) {
         return Ok(Ok(text));
@@ -181,7 +181,7 @@ fn parts(content: &RawValue, path: &str) -> Result<Result<Text, EngineError>, En
         texts.push(found.text);
     }
     match others.filter(|_| texts.is_empty()) {
-        Some(path) => Ok(Err(EngineError::invalid(path, "must be text: nothing else is read here"))),
+        Some(path) => Ok(Err(EngineError::invalid(path, "must be text: no other part is supported"))),
         None => Ok(Ok(Text { text: texts.join("\n"), repaired })),
     }
 }
@@ -201,7 +201,7 @@ fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Read, En
     if !wanted.iter().any(|field| object.names(field)) {
         return Ok(Err(EngineError::invalid(path, "has none of the fields of rank_fields")));
     }
-    Ok(Ok(Document { title, text: texts.join("\n"), repaired, missing: false }.settled()))
+    Ok(Ok(Document { title, text: texts.join("\n"), repaired, missing: false }.with_title_as_text()))
 }
 
 #[cfg(test)]
@@ -237,14 +237,14 @@ mod tests {
         assert_eq!(read(document, Some(&["gone", "body"])), Ok((String::new(), "b".into())));
         assert_eq!(read(document, Some(&["gone"])), Err("documents[0]: has none of the fields of rank_fields".into()));
         assert_eq!(read(document, Some(&["list"])), Err("documents[0].list: must be text".into()));
-        // Fields that are there and blank were said to be none.
+        // Present but blank fields are not missing.
         let blank = r#"{"title": "T", "body": "", "tail": ""}"#;
         assert_eq!(read(blank, Some(&["title", "body", "tail"])), Ok((String::new(), "T".into())));
         assert_eq!(read(blank, Some(&["body"])), Ok((String::new(), String::new())));
         for titled in [r#"{"title": "T", "text": " "}"#, r#"{"title": "T", "text": null}"#, r#"{"title": "T"}"#] {
             assert_eq!(read(titled, None), Ok((String::new(), "T".into())), "{titled}");
         }
-        // Other fields and parts are not read, the address of a picture neither.
+        // Other fields and parts are ignored, such as the URL of an image.
         let parts = r#"{"content": [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "a"}]}"#;
         for pictured in [r#"{"text": "a", "image_url": "http://x"}"#, parts] {
             assert_eq!(read(pictured, None), Ok((String::new(), "a".into())), "{pictured}");
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_refused_by_name() {
+    fn non_text_is_refused_by_name() {
         let rows = [
             ("[5]", "documents[0]: must be"),
             ("{}", "documents[0].text: must be set"),
             (r#"{"body": "a"}"#, "documents[0].text: must be set"),
             (r#"{"text": ["a"]}"#, "documents[0].text: must be a string"),
-            (r#"{"image": "http://x"}"#, "documents[0].image: is not read"),
+            (r#"{"image": "http://x"}"#, "documents[0].image: is not supported"),
             (r#"{"content": [{"type": "image_url", "image_url": {}}]}"#, "documents[0].content[0].type: must be text"),
             (r#"{"content": {}}"#, "documents[0].content: must be"),
         ];
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(Document { title: "T".into(), text: "a".into(), ..Document::default() }.joined(), "T\na");
     }
 
-    /// One of these cost the whole list.
+    /// One of these must not fail the whole list.
     #[test]
     fn a_document_without_text_is_an_empty_one() {
         let rows = [
@@ -308,7 +308,7 @@ mod tests {
             let lacks = json == "{}" || json.contains("image");
             assert_eq!((repaired, missing), (text.contains('\u{fffd}'), lacks), "{json}");
         }
-        // If no document has a text, the names of the fields are another program's.
+        // If no document has a text, the body has another format.
         let error = list(&raw(r#"[{"body": "a"}, {}]"#), "documents", None).unwrap_err();
         assert_eq!(error.to_string(), "documents[0].text: must be set");
         for others in [r"[null, {}]", r#"[null, {"body": "a"}]"#, r#"["\ufeff", {"body": "a"}, {"text": " "}]"#] {

@@ -5,14 +5,14 @@ use super::own;
 use engine::EngineError;
 use engine::rerank::RerankRequest;
 
-/// vLLM's variables of the model's prompt, of which this one is known.
+/// vLLM's variables for the model's prompt. Only `instruction` is read.
 const VARIABLES: &str = "chat_template_kwargs";
 const IN_VARIABLES: &str = "chat_template_kwargs.instruction";
 
-/// What they call it, or the object that holds it.
+/// Names of the instruction, or of the object that holds it.
 pub(super) const NAMES: [&str; 3] = ["instruction", "instruct", VARIABLES];
 
-/// Where it is, by its name in the body. Among the variables it takes precedence, as in vLLM.
+/// The name of the field that is set. The variables take precedence, as in vLLM.
 pub(super) fn given(object: &Object<'_, '_>) -> Option<&'static str> {
     let inside = variables(object).and_then(Result::ok).is_some_and(|variables| variables.has("instruction"));
     let named = || NAMES.into_iter().find(|field| *field != VARIABLES && object.has(field));
@@ -23,7 +23,7 @@ fn variables<'a>(object: &Object<'a, '_>) -> Option<Result<Object<'a, 'static>, 
     object.raw(VARIABLES).map(|variables| Object::inside(variables, VARIABLES, &["instruction"]))
 }
 
-/// The text of what is [given] by this name.
+/// The text of the field `name`, which [given] returned.
 fn text(object: &Object<'_, '_>, name: &str) -> Result<String, EngineError> {
     let text = match variables(object) {
         Some(variables) if name == IN_VARIABLES => variables?.string("instruction"),
@@ -32,8 +32,8 @@ fn text(object: &Object<'_, '_>, name: &str) -> Result<String, EngineError> {
     Ok(text?.unwrap_or_default())
 }
 
-/// Takes over the instruction that a client of a causal reranker sends. Returns its name, or that of our own field. Methods with a
-/// built-in instruction of another kind do not take it: it would be read in the place of theirs.
+/// Reads the instruction that a client of a causal reranker sends. Returns its field name, or the name of our own
+/// field. Methods with another kind of built-in instruction ignore it: it would replace their instruction.
 pub(super) fn read(
     object: &Object<'_, '_>,
     request: &mut RerankRequest,
@@ -47,7 +47,7 @@ pub(super) fn read(
     }
     let own = own::INSTRUCTION;
     warnings.push(format!(
-        "{field} has no effect on {}: it is for yes-no, and {own} for every method that takes one",
+        "{field} has no effect on {}: only yes-no takes it; {own} is for all methods with an instruction",
         method.name()
     ));
     Ok(own)

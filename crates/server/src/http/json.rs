@@ -1,5 +1,5 @@
-//! Reading JSON in bounded memory: only the fields that are asked for are kept, as slices of the body, and lists end at a
-//! bound. A body of many small values would otherwise take twenty times its size.
+//! Reads JSON in bounded memory: stores only the requested fields, as slices of the body, and bounds lists. A body of
+//! many small values would otherwise take twenty times its size.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use files::json::without_half_surrogates;
 /// Most elements of a list: the most passages that a configuration can allow.
 const MOST: usize = 10_000;
 
-/// Longest name of a model, method or field as it stands in the body, bytes. An error quotes it several times, escaped each time.
+/// Longest name of a model, method or field in the body, in bytes. An error quotes it several times, escaped each time.
 const LONGEST_WORD: usize = 1_024;
 
-/// The wanted fields of an object. A field that is null counts as absent; of a field that occurs twice, the last counts.
+/// The wanted fields of an object. A field that is null counts as absent. If a field occurs twice, the last one counts.
 #[derive(Debug)]
 pub(super) struct Object<'a, 'k> {
     path: String,
@@ -24,7 +24,7 @@ pub(super) struct Object<'a, 'k> {
 }
 
 impl<'a, 'k> Object<'a, 'k> {
-    /// Reads an object. `path` is where it stands in the body: empty for the body itself, else with a point at its end.
+    /// Reads an object. `path` is its path in the body: empty for the body itself, else ending in a dot.
     pub fn read(json: &'a str, path: &str, wanted: &[&'k str]) -> Result<Self, serde_json::Error> {
         let mut source = serde_json::Deserializer::from_str(json);
         let fields = Fields(wanted).deserialize(&mut source)?;
@@ -32,13 +32,13 @@ impl<'a, 'k> Object<'a, 'k> {
         Ok(Self { path: path.to_owned(), fields })
     }
 
-    /// An object inside the body, whose syntax is known to be right.
+    /// An object inside a body that was already parsed.
     pub fn inside(value: &'a RawValue, path: &str, wanted: &[&'k str]) -> Result<Self, EngineError> {
         Self::read(value.get(), &format!("{path}."), wanted)
             .map_err(|_| EngineError::invalid(path, "must be an object"))
     }
 
-    /// If the object has the field, also as null.
+    /// True if the object has the field, even as null.
     pub fn names(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
@@ -47,7 +47,7 @@ impl<'a, 'k> Object<'a, 'k> {
         self.raw(field).is_some()
     }
 
-    /// Where a field stands in the body.
+    /// Path of a field in the body.
     pub fn path(&self, field: &str) -> String {
         format!("{}{field}", self.path)
     }
@@ -62,7 +62,7 @@ impl<'a, 'k> Object<'a, 'k> {
         self.raw(field).map(|value| string(value).ok_or_else(refused)).transpose()
     }
 
-    /// A string, or a number, true or false as it is written.
+    /// A string; also a number, true or false, as written in the body.
     pub fn text(&self, field: &str) -> Result<Option<Text>, EngineError> {
         let refused = || EngineError::invalid(self.path(field), "must be a string");
         self.raw(field).map(|value| text(value).ok_or_else(refused)).transpose()
@@ -73,7 +73,7 @@ impl<'a, 'k> Object<'a, 'k> {
         self.raw(field).map_or(Ok(None), |value| word(value, &self.path(field)).map(Some))
     }
 
-    /// true or false, also as a string: some clients send it so.
+    /// true or false, also as a string, which some clients send.
     pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
         match self.raw(field).map(RawValue::get) {
             Some(value) if value.eq_ignore_ascii_case(r#""true""#) => Ok(Some(true)),
@@ -82,7 +82,7 @@ impl<'a, 'k> Object<'a, 'k> {
         }
     }
 
-    /// A whole number, also with an empty fraction (`5.0`): clients with one type of numbers write it so.
+    /// A whole number. A zero fraction (`5.0`) is allowed, for clients with one number type.
     #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
     pub fn integer(&self, field: &str) -> Result<Option<i64>, EngineError> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -109,7 +109,7 @@ impl<'a, 'k> Object<'a, 'k> {
     }
 }
 
-/// The elements of a list; `None` if the value is no list.
+/// The elements of a list; `None` if the value is not a list.
 pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec<&'a RawValue>>, EngineError> {
     if !value.get().starts_with('[') {
         return Ok(None);
@@ -121,7 +121,7 @@ pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec
     }
 }
 
-/// A string short enough to be quoted in an error. `path` is where it stands in the body.
+/// A string short enough to be quoted in an error. `path` is its path in the body.
 pub(super) fn word(value: &RawValue, path: &str) -> Result<String, EngineError> {
     if value.get().len() > LONGEST_WORD {
         return Err(EngineError::invalid(path, format!("is longer than {LONGEST_WORD} bytes")));
@@ -129,7 +129,7 @@ pub(super) fn word(value: &RawValue, path: &str) -> Result<String, EngineError> 
     string(value).ok_or_else(|| EngineError::invalid(path, "must be a string"))
 }
 
-/// A string. Half a surrogate pair becomes the replacement character. `None` if the value is not a string.
+/// A string. An unpaired surrogate becomes the replacement character. `None` if the value is not a string.
 pub(super) fn string(value: &RawValue) -> Option<String> {
     text(value).filter(|_| value.get().starts_with('"')).map(|text| text.text)
 }
@@ -138,11 +138,11 @@ pub(super) fn string(value: &RawValue) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Text {
     pub text: String,
-    /// If half a surrogate pair was replaced in it.
+    /// True if an unpaired surrogate was replaced.
     pub repaired: bool,
 }
 
-/// A string, or a number, true or false as it is written; empty for null. `None` for a list or an object.
+/// A string; also a number, true or false, as written in the body; empty for null. `None` for a list or an object.
 pub(super) fn text(value: &RawValue) -> Option<Text> {
     match value.get().as_bytes().first() {
         Some(b'"') => match serde_json::from_str(value.get()) {
@@ -158,7 +158,7 @@ pub(super) fn text(value: &RawValue) -> Option<Text> {
     }
 }
 
-/// The name of a field. A name that holds half a surrogate pair is none that anybody wants.
+/// The name of a field, as bytes: a name with an unpaired surrogate is valid JSON but not UTF-8.
 struct Key<'de>(std::borrow::Cow<'de, [u8]>);
 
 impl<'de> serde::Deserialize<'de> for Key<'de> {
@@ -299,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn a_body_that_is_not_an_object_is_refused() {
         for body in ["", "[]", "7", "{", "{\"a\": 1} x", "{\"a\": \u{7}}"] {
             assert!(Object::read(body, "", &["a"]).is_err(), "{body}");
         }
     }
 
     proptest! {
-        /// No panic, whatever the body.
+        /// No body may panic.
         #[test]
         fn any_text(body in "[{}\\[\\]\"a:,0-9nul\\\\ ]{0,60}") {
             if let Ok(object) = Object::read(&body, "", &["a", "n"]) {

@@ -1,11 +1,12 @@
-//! The HTTP edge: JSON in the shapes that clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference send.
-//! One handler serves all of them; docs/compatibility.md says how their differences are settled.
+//! The HTTP edge: JSON in the formats of clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference.
+//! One handler serves all of them; docs/compatibility.md lists how their differences are resolved.
 //!
-//! `json` reads bodies, `request` and `score` say what is asked, `answer` and `problem` write what comes back. A request takes its
-//! place, its deadline and its cancellation as one over gRPC does: admitted from its headers alone, before its body is read, and
-//! cancelled when its caller leaves.
+//! `json` parses bodies, `request` and `score` interpret them, `answer` and `problem` write responses. A request gets
+//! its slot, deadline and cancellation as over gRPC: it is admitted by its headers, before its body is read, and
+//! cancelled when its caller disconnects.
 //!
-//! `transport` owns the connections. [`router`] has the check of tokens around the paths, and the records of requests around that.
+//! `transport` owns the connections. In [`router`], the token check wraps the paths, and the records of requests wrap
+//! the token check.
 
 mod answer;
 mod documents;
@@ -50,29 +51,30 @@ use prefix_scheduler::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
 use problem::{Problem, Shape};
 use record::Recorder;
 
-/// Settings of the HTTP edge.
+/// Options of the HTTP edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpOptions {
     /// Largest body in bytes.
     pub body_bytes: usize,
     /// Method of requests that name none; `None` for the engine's default.
     pub method: Option<MethodRef>,
-    /// Names beside the generator's own that requests may give as `model`, each with a method of its own where it has one.
+    /// Additional names that requests may send as `model`, each with an optional method.
     pub aliases: Vec<(String, Option<MethodRef>)>,
-    /// Time of requests that state none; `None` for no end.
+    /// Timeout of requests that state none; `None` for no timeout.
     pub timeout: Option<Duration>,
-    /// Milliseconds that scoring should take in rankings by the default method that do not say; `None` for as long as it takes.
+    /// Latency budget, in milliseconds, of rankings by the default method that state none; `None` for no budget.
     pub latency_budget_ms: Option<u32>,
 }
 
 impl Default for HttpOptions {
-    /// Bodies of 1 MiB, the engine's method, no aliases, and no bounds of time.
+    /// Bodies of 1 MiB, the engine's method, no aliases, no timeout and no latency budget.
     fn default() -> Self {
         Self { body_bytes: 1 << 20, method: None, aliases: Vec::new(), timeout: None, latency_budget_ms: None }
     }
 }
 
-/// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
+/// True while the server is warm and not stopping; an extension of the router. Without it, `/health` depends only on
+/// the models.
 #[derive(Debug, Clone)]
 struct Ready(watch::Receiver<bool>);
 
@@ -82,7 +84,7 @@ impl Ready {
     }
 }
 
-/// What every handler needs.
+/// State shared by the handlers.
 struct Http {
     engine: Engine,
     admission: Admission,
@@ -101,11 +103,11 @@ struct Route {
 enum Kind {
     /// Ranks the documents of one query.
     Rerank {
-        /// Whether documents are returned where the request does not say.
+        /// True if documents are returned unless the request says otherwise.
         echo: bool,
         /// The version of Cohere's API that the answer states.
         version: &'static str,
-        /// What holds the results.
+        /// The JSON around the results.
         envelope: Envelope,
     },
     /// Scores pairs.
@@ -121,7 +123,7 @@ static ROUTES: [Route; 10] = [
     Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
     // NVIDIA NIM.
     Route { path: "/v1/ranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::Rankings } },
-    // As containers are called on SageMaker, beside `/ping`.
+    // SageMaker's container contract, together with `/ping`.
     Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
     Route { path: "/score", kind: Kind::Score },
     Route { path: "/v1/score", kind: Kind::Score },
@@ -146,7 +148,8 @@ fn shape_of(path: &str) -> Shape {
     }
 }
 
-/// The paths and their handlers, also under other spellings. Where `tokens` are required, every path but those of health answers 401 without a valid one.
+/// The paths and their handlers, including alternative spellings. If `tokens` are required, every path except those for
+/// health answers 401 without a valid one.
 pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
     let recorder = Recorder::new(admission.observer());
     let mut router = Router::new()
@@ -174,10 +177,10 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         )
         .with_state(Arc::new(Http { engine, admission, options, tokens: Arc::clone(&tokens) }))
         .layer(Authenticate::layer(tokens, state::is_open, refuse))
-        // Outside of it, so that what the check of tokens refuses is counted, too.
+        // Outside the token check, to count the requests that it refuses.
         .layer(from_fn_with_state(recorder, record::recorded))
         .layer(from_fn_with_state(most, unread::heard));
-    // Outside of all layers, so that they see the served path alone.
+    // Outside all layers, so that they only see served paths.
     router.clone().fallback_service(map_request(paths::respelt).layer(router))
 }
 
@@ -189,7 +192,7 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 /// Admits a request, works for it within its terms, and answers it.
 async fn handle(http: Arc<Http>, route: &'static Route, received: Recorded, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    // A browser sends it with what a page of any origin posts, and without asking here first. Whoever has a token is no such page.
+    // Browsers send Origin with every page's POST, which needs no preflight. A caller with a token is not such a page.
     if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
         return Problem::FromPage.response(route.shape(), &received.id);
     }
@@ -207,7 +210,7 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Recorded, requ
     }
 }
 
-/// If a body of this `content-encoding` is not encoded.
+/// True if a body with this `content-encoding` is not encoded.
 fn is_identity(encoding: &HeaderValue) -> bool {
     encoding.to_str().is_ok_and(|value| {
         value.split(',').all(|one| matches!(one.trim(), one if one.is_empty() || one.eq_ignore_ascii_case("identity")))
@@ -217,17 +220,17 @@ fn is_identity(encoding: &HeaderValue) -> bool {
 /// `named` is the model that the path names.
 async fn admitted(http: Arc<Http>, route: &'static Route, named: Option<String>, terms: Terms, body: Body) -> Response {
     let id = terms.id.clone().unwrap_or_default();
-    // The body says whether the generator is needed.
+    // The call cannot know yet if the generator is needed: the body decides.
     let Ok(call) = http.admission.admit_unread(terms) else {
         return Problem::from(http.engine.queue_full()).response(route.shape(), &id);
     };
     let mut shape = route.shape();
     let outcome = call.run(Box::pin(answered(&http, route, named, &call, body, &mut shape))).await;
-    // In the span of the call: what is logged of a fault has its id.
+    // In the span of the call, so that logged faults have its id.
     outcome.unwrap_or_else(|problem| call.in_span(|| problem.response(shape, call.id())))
 }
 
-/// Reads the body and does what it asks for. `shape` becomes that of the body.
+/// Reads the body and answers it. Sets `shape` to the shape of the body.
 async fn answered(
     http: &Http,
     route: &Route,
@@ -237,7 +240,7 @@ async fn answered(
     shape: &mut Shape,
 ) -> Result<Response, Problem> {
     let body = receive(body, http.options.body_bytes, MESSAGE).await?;
-    // Without a generator the request is read all the same, and refused by the engine.
+    // Without a generator the request is still read; the engine then refuses it.
     let served = |scorer| Some((scorer, http.engine.models().scoring(scorer).ok()?.get().ok()?));
     let generators = ["", "generator"].into_iter().filter_map(served).collect();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
@@ -260,7 +263,7 @@ async fn answered(
             let about = answer::About { id: call.id(), model: &model, version, envelope };
             let write = || answer::reranked(&asked, &ranked, &about, &http.engine.compute());
             let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
-            // Their characters are counted, too.
+            // Counting their characters takes time, too.
             Ok(if returned > LARGE { beside_the_reactor(write) } else { write() })
         }
         Kind::Score => {
@@ -291,7 +294,7 @@ async fn receive(body: Body, most: usize, patience: Duration) -> Result<Bytes, P
 }
 
 impl Http {
-    /// The model that a request asks, as answers state it; where its method asks none, the method's name.
+    /// Name of the model that a request asks, as stated in answers; the method's name if the method asks no model.
     fn model_of(&self, request: &RerankRequest) -> String {
         self.engine.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
     }
@@ -308,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// Clients of each read errors in one shape alone: Jina's a text, infinity's a list, Cohere's a message.
+    /// Each client reads errors in one shape: Jina's reads a text, infinity's a list, Cohere's a message.
     #[test]
     fn errors_have_the_shape_of_their_path() {
         let shapes = ROUTES.iter().map(|route| (route.path, route.shape()));
@@ -322,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A caller that sends a part now and then gains nothing.
+    /// A caller that sends small parts slowly does not extend the deadline.
     #[tokio::test]
     async fn a_body_must_be_complete_in_time() {
         let (sender, parts) = mpsc::channel::<std::io::Result<Vec<u8>>>(1);

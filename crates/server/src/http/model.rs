@@ -1,4 +1,4 @@
-//! What `model` and `rerankd_method` of a body choose: a method, and which of two generators scores.
+//! Chooses method and scoring generator from `model` and `rerankd_method` of a body.
 
 use super::json::Object;
 use super::problem::Problem;
@@ -8,33 +8,32 @@ use engine::{Engine, EngineError, quoted};
 
 const METHOD: &str = "rerankd_method";
 
-/// Names that a body may give as its model.
+/// Names that a body may send as its model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
-    /// The generator that scores: as answers state it, and as it is configured.
+    /// Names of the generator that scores: the name in answers, and the configured name.
     pub scoring: Vec<String>,
-    /// The generator that answers, where another one scores; empty otherwise. A name that both have is this one's.
+    /// Names of the generator that answers, if another one scores; else empty. It wins if both generators share a name.
     pub answering: Vec<String>,
-    /// Whether a generator's file is not read yet, so that it may state another name than these.
+    /// True if a generator's file is not loaded yet. The file may state a name that is not listed here.
     pub loading: bool,
-    /// Names that existing clients send. They stand for what the server is configured to do, or for a method. [`ANY`] is every
-    /// name.
+    /// Names that existing clients send, for the configured method or a specific one. [`ANY`] matches every name.
     pub aliases: Vec<(String, Option<MethodRef>)>,
-    /// Models beside the generator, each with the method that asks it.
+    /// Rerankers and embedding models, each with the method that asks it.
     pub beside: Vec<(String, MethodRef)>,
     /// The method of bodies that name none; `None` for the engine's default.
     pub configured: Option<MethodRef>,
-    /// The model of the path, for a body that names none.
+    /// The model named in the path, for a body that names none.
     pub of_path: Option<String>,
 }
 
-/// The alias that every name is which no model has: some clients always send one of their own.
+/// The alias for all names that no model has: some clients always send a fixed name.
 const ANY: &str = "*";
 
-/// What infinity's client sends as the model of a request that names none.
+/// infinity's client sends this if a request names no model.
 const UNNAMED: &str = "default/not-specified";
 
-/// What a body chooses.
+/// The chosen method and generator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Choice {
     /// `None` for the engine's default method.
@@ -59,7 +58,7 @@ impl Names {
         if let Some(scorer) = generators.get(1) {
             answering = std::mem::replace(&mut scoring, names(scorer));
             scoring.retain(|name| !answering.contains(name));
-            // As RerankRequest.scorer calls them.
+            // The names in RerankRequest.scorer.
             scoring.push(Role::Scorer.name().to_owned());
             answering.push(Role::Generator.name().to_owned());
         }
@@ -69,12 +68,12 @@ impl Names {
         Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
     }
 
-    /// All of them, each once with the name of the model that it stands for.
+    /// All names, each once, with the name of the model that it stands for.
     pub fn all(&self) -> Vec<(&str, &str)> {
         let own = self.scoring.first().map_or("", String::as_str);
         let answering = self.answering.first().map_or("", String::as_str);
         let mut all = vec![(own, own)];
-        // A model's own name is no alias of another: `choose` asks for aliases last.
+        // `choose` looks up aliases last, so a model's name is never an alias of another model.
         let is_own =
             |name: &str| self.answering.iter().chain(self.beside.iter().map(|(own, _)| own)).any(|own| own == name);
         let aliases = self.aliases.iter().map(|(name, method)| (name.as_str(), self.stands_for(*method)));
@@ -90,8 +89,8 @@ impl Names {
         all
     }
 
-    /// The model that an alias's method asks: one beside the generator, the generator that answers, or the one that scores. The method
-    /// itself where it asks none, or one that is not there.
+    /// The model that an alias's method asks: a reranker, an embedding model, the generator that answers, or the one
+    /// that scores. The method's name if it asks no model or its model is not configured.
     fn stands_for(&self, method: Option<MethodRef>) -> &str {
         let method = method.or(self.configured);
         let itself = method.filter(|method| !method.asks_generator()).map(|method| method.name());
@@ -101,10 +100,10 @@ impl Names {
         model.or_else(|| self.scoring.first().map(String::as_str)).unwrap_or("")
     }
 
-    /// The model that a name stands for, as [`Names::choose`] takes it.
+    /// The model that a name stands for, consistent with [`Names::choose`].
     ///
     /// # Errors
-    /// [`Problem::NoModel`], and [`EngineError::Unavailable`] while it cannot be known.
+    /// [`Problem::NoModel`]; [`EngineError::Unavailable`] while a model is still loading.
     pub fn root(&self, name: &str) -> Result<&str, Problem> {
         let is = |names: &[String]| names.iter().any(|own| own == name);
         if let Some((own, _)) = self.beside.iter().find(|(own, _)| own == name) {
@@ -121,8 +120,8 @@ impl Names {
         }
     }
 
-    /// The method of an alias, and whether it has this very name: [`ANY`] has not. A method is an alias of its own name. While a file
-    /// is not read, a model of the name may be its own, and [`ANY`] is none.
+    /// The method of an alias, and true if the alias has exactly this name, which [`ANY`] has not. The name of a method
+    /// is an alias for it. [`ANY`] does not apply while a file is loading, because the file may state the name.
     fn alias(&self, name: &str) -> Option<(Option<MethodRef>, bool)> {
         let of = |name: &str| self.aliases.iter().find(|(alias, _)| alias == name).map(|(_, method)| *method);
         let itself = || methods::find(name).map(Some);
@@ -130,11 +129,12 @@ impl Names {
         of(name).or_else(itself).map(|method| (method, true)).or_else(|| any().map(|method| (method, false)))
     }
 
-    /// What a body chooses.
+    /// Chooses method and generator.
     ///
     /// # Errors
-    /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the same reason a
-    /// method that does not ask the named model is invalid. [`EngineError::Unavailable`] while it cannot be known.
+    /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the
+    /// same reason, a method that does not ask the named model is invalid. [`EngineError::Unavailable`] while a model
+    /// is still loading.
     pub fn choose(&self, object: &Object<'_, '_>) -> Result<Choice, Problem> {
         let given = |field: &str| Ok::<_, EngineError>(object.word(field)?.filter(|name| !name.is_empty()));
         let configured = self.configured;
@@ -160,37 +160,40 @@ impl Names {
         if !is(&self.scoring) && !is(&self.answering) {
             if let Some((own, is_own)) = self.alias(&model) {
                 let method = named.or(own).or(configured);
-                let is_strange = !is_own && model != UNNAMED;
-                let warning = is_strange.then(|| strange(&model, self.stands_for(method)));
+                let is_unknown = !is_own && model != UNNAMED;
+                let warning = is_unknown.then(|| unknown_name_warning(&model, self.stands_for(method)));
                 return Ok(Choice { method, warning, ..Choice::default() });
             }
             return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
         }
-        // The generator that answers is asked by name where another one scores; methods of its own answer ask it anyway.
+        // If another generator scores, the name selects the answering one; methods that attribute its own answer ask it
+        // anyway.
         let scores = is(&self.scoring);
-        let elsewhere = |method: &MethodRef| {
+        let asks_another = |method: &MethodRef| {
             method.beside().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
         };
-        if let Some(other) = named.filter(elsewhere) {
+        if let Some(other) = named.filter(asks_another) {
             return Err(invalid(format!("{} does not ask this model", other.name())).into());
         }
-        let method = named.or(configured.filter(|method| !elsewhere(method)));
+        let method = named.or(configured.filter(|method| !asks_another(method)));
         Ok(Choice { method, scorer: if scores { "" } else { "generator" }, warning: None })
     }
 }
 
 impl Names {
-    /// The error for a name that is none of these.
+    /// The error for an unknown name.
     fn unknown(&self, asked: String) -> Problem {
         let served = self.all().into_iter().map(|(name, _)| name.to_owned()).collect();
         Problem::NoModel { asked, served }
     }
 }
 
-/// The warning of a request whose model this server takes under any name.
-fn strange(asked: &str, ranked: &str) -> String {
+/// The warning for a name that only [`ANY`] matches.
+fn unknown_name_warning(asked: &str, ranked: &str) -> String {
     let asked = quoted(asked);
-    format!("model: {asked} is not a model of this server: {ranked} ranked; http.model_aliases can list the name")
+    format!(
+        "model: {asked} is not a model of this server; {ranked} ranked instead; http.model_aliases can list the name"
+    )
 }
 
 fn invalid(problem: String) -> EngineError {
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_chooses_what_asks_it() {
+    fn a_model_chooses_a_method_that_asks_it() {
         let rows = [
             ("{}", "moi", Ok(("moi", ""))),
             (r#"{"model": "", "rerankd_method": ""}"#, "moi", Ok(("moi", ""))),
@@ -237,7 +240,7 @@ mod tests {
             (r#"{"model": "bge", "rerankd_method": "cross-encoder"}"#, "", Ok(("cross-encoder", ""))),
             (r#"{"model": "small"}"#, "moi", Ok(("moi", ""))),
             (r#"{"model": "small.gguf", "rerankd_method": "retriever"}"#, "", Ok(("retriever", ""))),
-            // A method by its own name, for clients that can choose nothing but a model.
+            // A method's name, for clients that can only choose a model.
             (r#"{"model": "query-generation"}"#, "moi", Ok(("query-generation", ""))),
             (r#"{"model": "moi", "rerankd_method": "embedding"}"#, "", Ok(("embedding", ""))),
             // The configured method asks another model than the named one.
@@ -303,10 +306,10 @@ mod tests {
         let aliases = [("rerank-v3.5", "small"), ("fast", "embedding")];
         let all = [&[("small", "small")], &aliases[..], &[("large", "large"), ("bge", "bge")]].concat();
         assert_eq!(names.all(), all);
-        // A method of a model beside the generator stands for that.
+        // The alias of a reranker's or embedding model's method stands for that model.
         names.aliases.push(("cheap".into(), methods::find("cross-encoder")));
         assert_eq!((names.root("cheap"), names.root("rerank-v3.5")), (Ok("bge"), Ok("small")));
-        // One that asks no model, or one that is not there, stands for itself.
+        // A method without a model, or whose model is not configured, stands for itself.
         names.aliases.extend(
             [("as-given", "retriever"), ("near", "embedding")]
                 .map(|(name, method)| (name.to_owned(), methods::find(method))),
@@ -317,7 +320,7 @@ mod tests {
             (Ok("small"), Ok("large"), Ok("bge"))
         );
         assert!(matches!(names.root("gpt"), Err(Problem::NoModel { .. })));
-        // An alias without a method stands for what the configured one asks.
+        // An alias without a method stands for the model of the configured method.
         for (configured, root) in [("cross-encoder", "bge"), ("answer-likelihood", "large"), ("moi", "small")] {
             names.configured = methods::find(configured);
             assert_eq!(names.root("rerank-v3.5"), Ok(root), "{configured}");

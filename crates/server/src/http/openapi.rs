@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 
-/// The document. Its version is that of the server.
+/// The document. [`document`] replaces its version by the server's.
 const DOCUMENT: &str = include_str!("openapi.json");
 
 /// `GET /openapi.json`
@@ -27,7 +27,7 @@ mod tests {
     use engine::rerank::Usage;
     use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME};
 
-    /// The headers that a request's terms and its trace are read from, at every path that ranks.
+    /// The headers that set a request's terms and trace, at every path that ranks.
     #[test]
     fn every_header_is_described() {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!(described.len(), 10, "{described:?}");
     }
 
-    /// The headers of answers: those that text-embeddings-inference gives with its lists, the warnings, and the request's id.
+    /// The headers of answers: the cost headers of text-embeddings-inference, the warnings, and the request's id.
     #[test]
     fn every_header_of_an_answer_is_described() {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
@@ -67,13 +67,13 @@ mod tests {
         }
     }
 
-    /// What a body may have is in the document. The lists of passages are in one of two schemas.
+    /// The document describes every field. The fields with lists of passages are in one of two schemas.
     #[test]
     fn every_field_of_a_body_is_described() {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
         let described =
             |schema: &str, field: &str| !document["components"]["schemas"][schema]["properties"][field].is_null();
-        let apart = [
+        let in_one_schema = [
             "passages",
             "documents",
             "return_documents",
@@ -85,7 +85,7 @@ mod tests {
         ];
         for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
             let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
-            assert!(if apart.contains(&field) { one != other } else { one && other }, "{field}");
+            assert!(if in_one_schema.contains(&field) { one != other } else { one && other }, "{field}");
         }
         for field in COMMON {
             assert!(described("ScoreRequest", field), "{field}");

@@ -1,5 +1,5 @@
-//! Fields of a ranking that no peer has. Their names begin with `rerankd_`, so that no field of a caller's documents or of a
-//! peer is taken for one of them.
+//! Fields of a ranking that no other server has. Their names begin with `rerankd_`, to avoid clashes with fields of
+//! other servers.
 
 use serde_json::{Map, Value};
 
@@ -9,11 +9,11 @@ use engine::fusing::Signals;
 use engine::methods::Stage;
 use engine::rerank::{Ranked, RerankRequest};
 
-/// The retriever's scores, one for each document; null where it gave none.
+/// The retriever's scores, one per document; null if there is none.
 const SCORES: &str = "rerankd_scores";
 /// Omits results with a lower score.
 const THRESHOLD: &str = "rerankd_score_threshold";
-/// Returns as many results as have the greatest expected F1.
+/// Returns the number of results with the greatest expected F1.
 const AUTO_K: &str = "rerankd_auto_k";
 /// Omits results that are no better than no document.
 const ONLY_HELPFUL: &str = "rerankd_only_helpful";
@@ -22,15 +22,15 @@ const ONLY_HELPFUL: &str = "rerankd_only_helpful";
 const LATENCY: &str = "rerankd_latency_budget_ms";
 /// Most tokens to evaluate.
 const TOKENS: &str = "rerankd_token_budget";
-/// Adds to each result what is known of it beside its score.
+/// Adds details to each result.
 pub(super) const DETAILS: &str = "rerankd_details";
 
-/// Stands before the documents in place of the built-in instruction, for methods that take one.
+/// Replaces the built-in instruction before the documents, for methods that take one.
 pub(super) const INSTRUCTION: &str = "rerankd_instruction";
 
 pub(super) const FIELDS: [&str; 8] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION, LATENCY, TOKENS, DETAILS];
 
-/// Sets in `request`, whose passages are read, what the body says in these fields. `list` is the body's name of the passages.
+/// Sets these fields in `request`, whose passages are already read. `list` is the body's name for the passages.
 pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequest) -> Result<(), EngineError> {
     request.score_threshold = object.number(THRESHOLD)?;
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
@@ -53,12 +53,12 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     Ok(())
 }
 
-/// Whether details are asked for.
+/// True if details are asked for.
 pub(super) fn details(object: &Object<'_, '_>) -> Result<bool, EngineError> {
     Ok(object.flag(DETAILS)?.unwrap_or(false))
 }
 
-/// What is known of a result beside its score, by the names of rerankd.v1.
+/// The details of a result, with the names of rerankd.v1.
 pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
     let stage = match passage.stage {
         Stage::Retriever => "STAGE_RETRIEVER",
@@ -80,7 +80,7 @@ pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
     }
 }
 
-/// An engine's field in the body's terms, where it is one of these.
+/// The body's name of an engine field, if it is one of these.
 pub(super) fn called(field: &str) -> Option<String> {
     if let Some(place) = field.strip_prefix("passages").and_then(|rest| rest.strip_suffix(".retriever_score")) {
         return Some(format!("{SCORES}{place}"));
@@ -92,14 +92,14 @@ pub(super) fn called(field: &str) -> Option<String> {
         "method" => "rerankd_method",
         "latency_budget_ms" => LATENCY,
         "moi.token_budget" => TOKENS,
-        // The options of a method are not the body's. What is wrong with them follows from the method and the list.
+        // A body has no method options. Their faults follow from the method and the list.
         _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
         _ => return None,
     };
     Some(own.to_owned())
 }
 
-/// A message of the engine in the body's terms.
+/// Replaces the engine's field names in a message by the body's.
 pub(super) fn said(text: &str) -> String {
     let terms = [
         ("retriever_score", SCORES),
@@ -107,7 +107,7 @@ pub(super) fn said(text: &str) -> String {
         ("auto_k", AUTO_K),
         ("only_helpful", ONLY_HELPFUL),
         ("latency_budget_ms", LATENCY),
-        // A result has it among the details.
+        // The field is part of a result's details.
         ("tokens_cut", DETAILS),
         ("original_index", "index"),
     ];

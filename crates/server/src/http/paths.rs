@@ -1,5 +1,5 @@
-//! Other spellings of the served paths. Clients add a path to a base URL that ends in a slash or a version, and NVIDIA's hosted API has
-//! the model in the path.
+//! Alternative spellings of the served paths. Clients append a path to a base URL that ends in a slash or a version,
+//! and NVIDIA's hosted API has the model in the path.
 
 use axum::extract::Request;
 use axum::http::Uri;
@@ -8,17 +8,17 @@ use axum::http::uri::PathAndQuery;
 use super::ROUTES;
 use super::state::{self, OF_MODEL};
 
-/// Most bytes of a path that are compared with the served ones.
+/// Only this many bytes of a path are compared with the served paths.
 const COMPARED: usize = 64;
 
-/// Most parts of a path at which a served one may begin, the first included.
+/// A served path must begin within this many parts of a path.
 const MOST_STARTS: usize = 4;
 
 /// The model that a path names, in the extensions of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModelOfPath(pub String);
 
-/// The paths that a client can be pointed to: a method and a path each.
+/// The served methods and paths.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     ROUTES.iter().map(|route| ("POST", route.path)).chain(state::PATHS.into_iter().map(|path| ("GET", path)))
 }
@@ -27,7 +27,7 @@ fn is_served(path: &str) -> bool {
     all().any(|(_, served)| served == path) || path.strip_prefix(OF_MODEL).is_some_and(|name| !name.is_empty())
 }
 
-/// Gives a request the served path that its own is another spelling of, if there is one.
+/// Rewrites the path of a request to the served path, if it is an alternative spelling.
 pub(super) async fn respelt(mut request: Request) -> Request {
     let Some((path, model)) = spelling(request.uri().path()) else { return request };
     let whole = request.uri().query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
@@ -43,13 +43,13 @@ pub(super) async fn respelt(mut request: Request) -> Request {
     request
 }
 
-/// The served path that `path` means, and the model that it names. `None` for a path that is served as it stands, or not at all.
+/// The served path that `path` means, and the model in it. `None` if the path is served unchanged, or not at all.
 fn spelling(path: &str) -> Option<(String, Option<String>)> {
     if is_served(path) {
         return None;
     }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // A base URL may end in a part of a served path, to which its client adds the whole.
+    // A base URL may end in a part of a served path. The client then appends the whole path.
     let is_base = |part: &&str| all().any(|(_, served)| served.split('/').any(|word| word == *part));
     for start in 0..parts.len().clamp(1, MOST_STARTS) {
         let rest = &parts[start..];
@@ -71,12 +71,12 @@ fn spelling(path: &str) -> Option<(String, Option<String>)> {
     None
 }
 
-/// The method that a served path has, for a request with another one.
+/// The method of a served path, for a request with another method.
 pub(super) fn method_of(path: &str) -> &'static str {
     all().find(|(_, served)| *served == path).map_or("GET", |(method, _)| method)
 }
 
-/// The served path that is spelt most like `path`, with its method.
+/// The served path with the smallest edit distance to `path`, and its method.
 pub(super) fn nearest(path: &str) -> (&'static str, &'static str) {
     let path = &path.as_bytes()[..path.len().min(COMPARED)];
     all().min_by_key(|(_, served)| distance(path, served.as_bytes())).unwrap_or(("POST", "/v1/rerank"))

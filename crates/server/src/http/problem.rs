@@ -21,17 +21,18 @@ const MOST_LISTED: usize = 400;
 /// The body of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// `{error: {message, type, param, code}}` as vLLM and llama-server have it, with Jina's `detail` and Cohere's `message` beside it.
+    /// `{error: {message, type, param, code}}` of vLLM and llama-server, together with Jina's `detail` and Cohere's
+    /// `message`.
     Nested,
-    /// The same with FastAPI's `detail` of a 422, a list, as infinity and NVIDIA NIM have it: their clients iterate over it.
+    /// As `Nested`, but `detail` of a 422 is FastAPI's list. Clients of infinity and NVIDIA NIM iterate over it.
     Listed,
-    /// `{message, id}`, as Cohere has it.
+    /// Cohere's `{message, id}`.
     Flat,
-    /// `{error, error_type}`, as text-embeddings-inference has it.
+    /// text-embeddings-inference's `{error, error_type}`.
     Tei,
 }
 
-/// Why a request over HTTP failed.
+/// The reason why a request over HTTP failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Problem {
     /// An error of the request or of the work for it.
@@ -44,20 +45,20 @@ pub(super) enum Problem {
     Slow,
     /// No model has this name.
     NoModel {
-        /// What the body names.
+        /// The model in the body.
         asked: String,
-        /// What is served.
+        /// The served models.
         served: Vec<String>,
     },
-    /// The request has no valid token; why.
+    /// The request has no valid token; the reason.
     Unauthenticated(String),
-    /// The body is compressed in this way.
+    /// The body has this content-encoding.
     Encoded(String),
-    /// The request is that of a page in a browser.
+    /// A page in a browser sent the request.
     FromPage,
-    /// Nothing is served at this path. The method and path of the nearest one that is served.
+    /// Unknown path; method and path of the nearest served one.
     NoPath((&'static str, &'static str)),
-    /// The path is served with this method alone.
+    /// The path is served only with this method.
     NoMethod(&'static str),
 }
 
@@ -73,25 +74,25 @@ impl From<Stopped> for Problem {
     }
 }
 
-/// What a problem is on the wire.
+/// Status and body of a problem.
 struct Facts {
     status: u16,
     /// The class of errors in SDKs of OpenAI's shape.
     class: &'static str,
-    /// `error_type` of text-embeddings-inference as it writes it; its description has small letters. `Timeout` and
-    /// `Unauthenticated` are no words of its own.
+    /// `error_type` as text-embeddings-inference writes it (its documentation uses lower case). It has no `Timeout` and
+    /// `Unauthenticated`.
     tei: &'static str,
     message: String,
     field: Option<String>,
     retry_after: Option<Duration>,
 }
 
-/// What a request came to, in the terms of gRPC: so counts of both protocols can be added up. A response carries it.
+/// The result of a request as a gRPC code, so that counts of both protocols can be added. An extension of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// The code's name, as dashboards for gRPC know it.
+    /// The code's name, as in dashboards for gRPC.
     pub code: &'static str,
-    /// Why the request was refused, if nothing was evaluated for it.
+    /// The reason for a refusal, if nothing was evaluated.
     pub refusal: Option<Refusal>,
 }
 
@@ -101,7 +102,7 @@ impl Outcome {
 }
 
 impl Problem {
-    /// The code that gRPC answers with, and the reason, as `rpc::status` and `rpc::record` have them.
+    /// Code and reason of gRPC, as in `rpc::status` and `rpc::record`.
     const fn outcome(&self) -> Outcome {
         let (code, refusal) = match self {
             Self::Engine(EngineError::Invalid { .. } | EngineError::TooLong { .. })
@@ -113,7 +114,7 @@ impl Problem {
             }
             Self::Engine(EngineError::QueueFull { .. }) => ("ResourceExhausted", Some(Refusal::QueueFull)),
             Self::Engine(EngineError::DeadlineExceeded) => ("DeadlineExceeded", Some(Refusal::Deadline)),
-            // Its caller was slow, which says nothing of the server's capacity.
+            // The caller was slow; the server's capacity was not the cause.
             Self::Slow => ("DeadlineExceeded", None),
             Self::Engine(EngineError::Cancelled) => ("Canceled", None),
             Self::Engine(EngineError::Precondition(_)) => ("FailedPrecondition", None),
@@ -138,7 +139,8 @@ impl Problem {
                 plain(413, "RequestEntityTooLargeError", "Validation", message)
             }
             Self::Encoded(encoding) => {
-                let message = format!("content-encoding: is {}, a body must not be encoded", quoted(&encoding));
+                let message =
+                    format!("content-encoding: {} is not supported; send the body unencoded", quoted(&encoding));
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
@@ -155,14 +157,14 @@ impl Problem {
                 plain(403, "PermissionDeniedError", "Validation", message)
             }
             Self::NoPath((method, path)) => {
-                let message = format!("nothing is served at this path; the nearest is {method} {path}");
+                let message = format!("unknown path; the nearest is {method} {path}");
                 plain(404, "NotFoundError", "Validation", message)
             }
             Self::NoMethod(method) => plain(405, "MethodNotAllowedError", "Validation", format!("use {method}")),
         }
     }
 
-    /// A response without a body, from where the request is not known. `record` writes the one of its path.
+    /// A response without a body, for a caller that does not know the request. `record` writes the body for the path.
     pub fn unshaped(self) -> Response {
         let mut response = Response::new(Body::empty());
         response.extensions_mut().insert(self);
@@ -189,7 +191,7 @@ impl Problem {
     }
 }
 
-/// Names for a message, as many as leave it short: [`brief`] would cut the list out of a longer one.
+/// Joins names for a message, and drops names that make it long: [`brief`] would cut them out of a longer message.
 fn listed(names: &[String]) -> String {
     let (mut said, mut left) = (String::new(), names.len());
     for name in names {
@@ -210,11 +212,11 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
     let message = error.to_string();
     let tei_status = |other: u16, tei: u16| if shape == Shape::Tei { tei } else { other };
     let (status, class, tei) = match &error {
-        // text-embeddings-inference tells an empty list from other faults.
+        // text-embeddings-inference has a separate error for an empty list.
         EngineError::Invalid { field, problem } if field == "texts" && problem == "must not be empty" => {
             (400, "BadRequestError", "Empty")
         }
-        // A request over its budget is not 429, which clients repeat: it needs the same tokens next time.
+        // Not 429, which clients retry: the request would exceed its budget again.
         EngineError::Invalid { .. }
         | EngineError::TooLong { .. }
         | EngineError::Budget { .. }
@@ -222,7 +224,7 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
         EngineError::QueueFull { .. } => (429, "RateLimitError", "Overloaded"),
         EngineError::DeadlineExceeded => (504, "TimeoutError", "Timeout"),
         EngineError::Precondition(_) => (tei_status(400, 424), "BadRequestError", "Backend"),
-        // Cancelled: the server stops. Clients repeat 503, on another replica.
+        // Cancelled: the server stops. Clients retry 503, on another replica.
         EngineError::Unavailable | EngineError::Cancelled => (503, "ServiceUnavailableError", "Unhealthy"),
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
@@ -253,7 +255,7 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
 }
 
 impl Facts {
-    /// Shortened as it leaves the server, because a shape repeats the message several times.
+    /// Shortens message and field, because a shape repeats the message several times.
     fn brief(mut self) -> Self {
         if let Cow::Owned(short) = brief(&self.message) {
             self.message = short;
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(status(full(Duration::ZERO), Shape::Tei), (429, Some("1".into())));
         assert_eq!(status(EngineError::Precondition("no model".into()), Shape::Tei).0, 424);
         assert_eq!(status(EngineError::invalid("texts", "must not be empty"), Shape::Tei).0, 400);
-        // Its description says 413.
+        // Its documentation says 413.
         assert_eq!(status(EngineError::invalid("texts", "21 given, at most 20 allowed"), Shape::Tei).0, 422);
         assert_eq!(status(Problem::TooLarge(5), Shape::Flat).0, 413);
         assert_eq!(status(Problem::Slow, Shape::Flat).0, 408);
@@ -358,9 +360,9 @@ mod tests {
         }
     }
 
-    /// The whole message was shortened, and lost the names.
+    /// Shortening the whole message would cut the names.
     #[test]
-    fn an_unknown_model_is_told_served_names_however_many_there_are() {
+    fn the_error_for_an_unknown_model_lists_served_names() {
         for served in [vec!["own".to_owned(); 500], vec!["n".repeat(5_000); 3]] {
             let message = Problem::NoModel { asked: "\u{7f}".repeat(1_000), served }.facts(Shape::Flat).brief().message;
             assert!(message.contains("served: own, own, ") || message.contains("served: nnn"), "{message}");
@@ -370,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inside_of_a_fault_is_not_sent() {
+    fn the_text_of_an_internal_error_is_not_sent() {
         for shape in [Shape::Nested, Shape::Listed, Shape::Flat, Shape::Tei] {
             let body = Problem::from(EngineError::Internal("secret".into())).facts(shape).body(shape, "x").to_string();
             assert!(!body.contains("secret") && body.contains("see the server's log"), "{body}");

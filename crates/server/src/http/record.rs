@@ -1,4 +1,4 @@
-//! Records of requests over HTTP: [`recorded`] is a layer outside the check of tokens, so it sees what that refuses.
+//! Records of requests over HTTP. [`recorded`] is a layer outside the token check, so it also sees refused requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,22 @@ use super::{ROUTES, Ready, shape_of};
 use crate::observe::record::{End, Record, Recorded, put_id, request_id};
 use prefix_scheduler::call::{Observer, Operation, Refusal, Tally};
 
-/// Paths whose requests are not recorded, as health and reflection are not over gRPC.
+/// Paths whose requests are not recorded, like health and reflection over gRPC.
 const UNRECORDED: [&str; 5] = [HEALTH, PING, READY, LIVE, OPENAPI];
 
-/// Stands for every path that the server does not have, because their text is the caller's.
+/// Replaces unknown paths, because the caller chooses their text.
 const UNKNOWN: &str = "unknown";
 
-/// What the records of all requests share. Cheap to clone.
+/// Shared by the records of all requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     observer: Arc<dyn Observer>,
-    /// Whether a request found the server ready. A server that is no longer ready stops.
+    /// True once a request found the server ready. If the server is not ready afterwards, it is stopping.
     was_ready: Arc<AtomicBool>,
 }
 
 impl Recorder {
-    /// Tells `observer` of the requests.
+    /// Reports the requests to `observer`.
     pub fn new(observer: Arc<dyn Observer>) -> Self {
         for path in served() {
             observer.offered(&operation(path));
@@ -38,7 +38,7 @@ impl Recorder {
         Self { observer, was_ready: Arc::default() }
     }
 
-    /// Whether the server is ready now, which is remembered.
+    /// True if the server is ready. Remembers it.
     fn sees_ready(&self, ready: Option<&Ready>) -> bool {
         let is = ready.is_none_or(Ready::is);
         if is {
@@ -47,7 +47,7 @@ impl Recorder {
         is
     }
 
-    /// Begins the record of a request; `None` if requests of its path are not recorded.
+    /// Begins the record of a request; `None` if requests to its path are not recorded.
     fn begin(&self, request: &mut Request, id: &str) -> Option<Record> {
         let path = request.uri().path();
         if UNRECORDED.contains(&path) {
@@ -69,7 +69,7 @@ fn operation(path: &str) -> Operation {
     Operation { kind: "unary", service: "http".to_owned(), method: path.to_owned() }
 }
 
-/// Gives a request its id and its record, and a problem without a body the one of its path.
+/// Adds id and record to a request. Writes the body of a problem in the shape of its path.
 pub(super) async fn recorded(State(recorder): State<Recorder>, mut request: Request, next: Next) -> Response {
     let ready = request.extensions().get::<Ready>().cloned();
     recorder.sees_ready(ready.as_ref());

@@ -1,5 +1,5 @@
-//! What a body asks for. A body with `texts` is text-embeddings-inference's, any other one is of the family of Cohere, Jina,
-//! vLLM and llama-server. Unknown fields are ignored, as all of these servers do.
+//! Reads bodies. A body with `texts` has text-embeddings-inference's format; any other body has the common format of
+//! Cohere, Jina, vLLM and llama-server. Unknown fields are ignored, as by all of these servers.
 
 use std::sync::Arc;
 
@@ -52,40 +52,40 @@ pub(super) const RANKING: [&str; 15] = [
     instruction::NAMES[2],
 ];
 
-/// What reading a body needs to know of the server.
+/// Server properties for reading a body.
 pub(super) struct Reader {
     /// The shape of errors of the path.
     pub own: Shape,
     pub options: HttpOptions,
-    /// Bounds of the engine. They hold before a list is copied or a text is tokenised.
+    /// Bounds of the engine, checked before a list is copied or a text is tokenised.
     pub limits: Limits,
     pub names: Names,
-    /// The generators that are loaded: by the name of a request's scorer.
+    /// The loaded generators, by the scorer name of a request.
     pub generators: Vec<(&'static str, Arc<ServedGenerator>)>,
 }
 
-/// A ranking that was asked for.
+/// A requested ranking.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     pub request: RerankRequest,
-    /// Whether the answer is text-embeddings-inference's.
+    /// True if the answer has text-embeddings-inference's format.
     pub tei: bool,
-    /// Whether documents are returned.
+    /// True if documents are returned.
     pub echo: bool,
-    /// Whether scores are utilities.
+    /// True if scores are utilities.
     pub raw_scores: bool,
-    /// Whether results have what is known of them beside their scores.
+    /// True if results have details.
     pub details: bool,
-    /// The body's name of its documents.
+    /// The body's name for its documents.
     list: &'static str,
-    /// The body's name of the instruction.
+    /// The body's name for the instruction.
     instruction: &'static str,
     /// Warnings about fields without effect and about repaired texts.
     pub warnings: Vec<String>,
 }
 
 impl Asked {
-    /// The error with its field as the body calls it.
+    /// The error with the body's name for its field.
     pub fn named(&self, error: EngineError) -> EngineError {
         if let EngineError::Precondition(problem) = &error {
             return EngineError::Precondition(self.said(problem));
@@ -96,22 +96,22 @@ impl Asked {
         })
     }
 
-    /// A message of the engine in the body's terms.
+    /// Replaces the engine's field names in a message by the body's.
     pub fn said(&self, text: &str) -> String {
         own::said(text).replace("passages[", &format!("{}[", self.list))
     }
 }
 
 impl Reader {
-    /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query where a bound holds
-    /// for query and document together.
+    /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query if a bound
+    /// applies to query and document together.
     pub fn rerank(&self, body: &[u8], echo: bool) -> (Shape, Result<Asked, Problem>) {
         let wanted: Vec<&str> = COMMON.into_iter().chain(RANKING).chain(own::FIELDS).collect();
         let object = match whole(body, &wanted) {
             Ok(object) => object,
             Err(problem) => return (self.own, Err(problem)),
         };
-        // llama-server's rule, and text-embeddings-inference's path is one of its.
+        // llama-server's rule; one of its paths is text-embeddings-inference's path.
         let tei = object.has("texts");
         let shape = if tei { Shape::Tei } else { self.own };
         (shape, self.ranking(&object, tei, echo))
@@ -168,7 +168,7 @@ impl Reader {
             ..RerankRequest::default()
         };
         own::read(object, list, &mut request)?;
-        // Methods that cannot read fewer passages refuse lists for a budget: no caller asked for this one.
+        // Other methods refuse lists for a budget, and the caller did not ask for this one.
         if request.latency_budget_ms.is_none() && request.method() == MethodRef::default() {
             request.latency_budget_ms = self.options.latency_budget_ms.map(f64::from);
         }
@@ -195,21 +195,21 @@ impl Reader {
         Err(EngineError::invalid(field, problem))
     }
 
-    /// Most tokens of a document beside this query.
+    /// Most tokens of a document with this query.
     pub fn passage_tokens(
         &self,
         object: &Object<'_, '_>,
         query: &str,
         choice: &Choice,
     ) -> Result<Option<usize>, EngineError> {
-        let alone = match object.count("max_tokens_per_doc", 0)? {
+        let per_document = match object.count("max_tokens_per_doc", 0)? {
             Some(count) => Some(count),
             None => object.count("max_doc_length", 0)?,
         };
-        // 0 is vLLM's default, which clients send that write every field.
-        let alone = alone.filter(|count| *count > 0);
-        let whole = match object.integer("truncate_prompt_tokens")? {
-            // As long as the model allows, which is so without a bound.
+        // 0 is vLLM's default. Clients that write every field send it.
+        let per_document = per_document.filter(|count| *count > 0);
+        let per_prompt = match object.integer("truncate_prompt_tokens")? {
+            // -1 is the model's maximum, the same as no bound.
             None | Some(-1) => None,
             Some(number) => {
                 let field = || object.path("truncate_prompt_tokens");
@@ -224,7 +224,7 @@ impl Reader {
                 Some(left.ok_or_else(|| EngineError::invalid(field(), problem()))?)
             }
         };
-        Ok(alone.into_iter().chain(whole).min())
+        Ok(per_document.into_iter().chain(per_prompt).min())
     }
 }
 
@@ -251,9 +251,9 @@ fn passage((index, document): (usize, Document)) -> Passage {
     Passage { title: document.title, ..Passage::untitled(index, document.text) }
 }
 
-/// Whether documents may be cut; `None` for the server's default.
+/// True if documents may be cut; `None` for the server's default.
 pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineError> {
-    // NVIDIA NIM has words for it.
+    // NVIDIA NIM uses words.
     let words = [(r#""END""#, true), (r#""NONE""#, false)];
     let is = |value: &RawValue, word: &str| value.get().eq_ignore_ascii_case(word);
     let named = object.raw("truncate").and_then(|value| words.into_iter().find(|(word, _)| is(value, word)));
@@ -264,7 +264,7 @@ pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineEr
     }
 }
 
-/// The side at which documents are cut, under the name of text-embeddings-inference or of vLLM.
+/// The side at which documents are cut, in the field of text-embeddings-inference or vLLM.
 pub(super) fn cut_side(object: &Object<'_, '_>) -> Result<CutSide, EngineError> {
     for field in ["truncation_direction", "truncation_side"] {
         if let Some(side) = object.word(field)? {
@@ -278,7 +278,7 @@ pub(super) fn cut_side(object: &Object<'_, '_>) -> Result<CutSide, EngineError> 
     Ok(CutSide::End)
 }
 
-/// Whether scores are utilities instead of values in (0, 1).
+/// True if scores are utilities instead of values in (0, 1).
 pub(super) fn raw_scores(object: &Object<'_, '_>) -> Result<bool, EngineError> {
     if let Some(raw) = object.flag("raw_scores")? {
         return Ok(raw);

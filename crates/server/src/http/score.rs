@@ -1,4 +1,4 @@
-//! Bodies of `/score`: pairs of texts, one with many or one with one, as vLLM has them.
+//! Bodies of `/score`, as in vLLM: pairs of texts, one query for many texts or one query per text.
 
 use super::documents::{self, Document};
 use super::instruction;
@@ -11,29 +11,29 @@ use crate::peers;
 use engine::EngineError;
 use engine::rerank::Pair;
 
-/// Names under which the two sides of the pairs come.
+/// Field names of the two sides of the pairs.
 const SIDES: [(&str, &str); 4] =
     [("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2")];
 
-/// Scores that were asked for.
+/// A request for scores.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AskedScores {
     pub pairs: Vec<Pair>,
     pub choice: Choice,
-    /// Whether scores are utilities.
+    /// True if scores are utilities.
     pub raw_scores: bool,
-    /// If entries have what is known of them beside their scores.
+    /// True if entries have details.
     pub details: bool,
     /// Warnings about an instruction without effect and about repaired texts.
     pub warnings: Vec<String>,
     /// Names of the two sides in the body.
     sides: (&'static str, &'static str),
-    /// Whether one query stands for all pairs.
+    /// True if all pairs share one query.
     one_query: bool,
 }
 
 impl AskedScores {
-    /// The error with its field as the body calls it.
+    /// The error with the body's name for its field.
     pub fn named(&self, error: EngineError) -> EngineError {
         let (first, second) = self.sides;
         peers::named(error, |field| match field.strip_prefix("pairs") {
@@ -46,14 +46,14 @@ impl AskedScores {
         })
     }
 
-    /// A message of the engine in the body's terms.
+    /// Replaces the engine's field names in a message by the body's.
     pub fn said(&self, text: &str) -> String {
         own::said(text).replace("pairs[", &format!("{}[", self.sides.1))
     }
 }
 
 impl Reader {
-    /// Reads the body of a request for scores. Blocking, as [`Reader::rerank`].
+    /// Reads the body of a request for scores. Blocking, like [`Reader::rerank`].
     pub fn score(&self, body: &[u8]) -> Result<AskedScores, Problem> {
         let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
         let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
@@ -75,7 +75,7 @@ impl Reader {
         }
         self.check_count(sides.1, second.len())?;
         let one_query = first.len() == 1;
-        let told: Vec<String> = [(sides.0, &first), (sides.1, &second)]
+        let repaired: Vec<String> = [(sides.0, &first), (sides.1, &second)]
             .into_iter()
             .flat_map(|(name, side)| documents::warnings(name, side))
             .collect();
@@ -85,7 +85,7 @@ impl Reader {
             self.check_query(&field, query)?;
         }
         let (truncate, cut_side) = (truncate(&object)?, cut_side(&object)?);
-        // Once for each query, not for each pair: it is tokenised where a bound holds for both sides together.
+        // Once per query, not per pair: a bound for both sides together needs the query's tokens.
         let bounds = queries.iter().map(|query| self.passage_tokens(&object, query, &choice));
         let bounds: Vec<Option<usize>> = bounds.collect::<Result<_, _>>()?;
         let mut pairs = Vec::with_capacity(second.len());
@@ -94,16 +94,16 @@ impl Reader {
             let (Some(query), Some(&passage_tokens)) = (queries.get(own), bounds.get(own)) else { break };
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
-        // A caller of a causal reranker would take the scores for those of its instruction.
+        // Without the warning, a caller of a causal reranker would assume that the instruction had applied.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
-        let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        let warnings = choice.warning.iter().cloned().chain(warning).chain(told).collect();
+        let warning = given.map(|name| format!("{name} has no effect on scores of pairs; /rerank takes it"));
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(repaired).collect();
         let details = own::details(&object)?;
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }
 }
 
-/// The field that is missing: the other side of one that is there, or the first of all.
+/// The missing field: the other side of a field that is set, or the first field of all.
 fn missing(object: &Object<'_, '_>) -> &'static str {
     let half = SIDES.into_iter().find_map(|(first, second)| match (object.has(first), object.has(second)) {
         (true, _) => Some(second),
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(texts(r#"{"queries": "q", "items": "a"}"#), [pair("q", "a")]);
     }
 
-    /// A query is copied for every pair, so that its size must be bounded before that.
+    /// Every pair copies its query, so the size is checked first.
     #[test]
     fn a_large_query_is_refused_before_it_is_copied() {
         let query = "x".repeat(1_001);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_is_told_to_have_no_effect() {
+    fn an_instruction_without_effect_gets_a_warning() {
         for name in ["instruction", "instruct", "rerankd_instruction"] {
             let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
             assert!(asked.warnings[0].starts_with(&format!("{name} has no effect")));

@@ -1,4 +1,4 @@
-//! What the server says of itself: health, the names of models, and the model and bounds as text-embeddings-inference has them.
+//! Server state: health, names of models, and text-embeddings-inference's model info.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::observe::record::Recorded;
 use crate::peers::{self, ServedModel};
 
 pub(super) const HEALTH: &str = "/health";
-/// Health as text-embeddings-inference and vLLM call it, too.
+/// The same health, at a path of text-embeddings-inference and vLLM.
 pub(super) const PING: &str = "/ping";
 /// Health at NVIDIA NIM's path.
 pub(super) const READY: &str = "/v1/health/ready";
@@ -22,18 +22,18 @@ pub(super) const READY: &str = "/v1/health/ready";
 pub(super) const LIVE: &str = "/v1/health/live";
 pub(super) const OPENAPI: &str = "/openapi.json";
 pub(super) const MODELS: &str = "/v1/models";
-/// The same in infinity's shape.
+/// Names of models in infinity's format.
 pub(super) const INFINITY_MODELS: &str = "/models";
-/// One of them; its name may hold slashes.
+/// One model; its name may contain slashes.
 pub(super) const MODEL: &str = "/v1/models/{*name}";
-/// What the paths of all names begin with.
+/// Prefix of the paths of single models.
 pub(super) const OF_MODEL: &str = "/v1/models/";
 pub(super) const INFO: &str = "/info";
 
-/// The paths to which nothing is posted, without that of one model.
+/// The GET paths, without the path of a single model.
 pub(super) const PATHS: [&str; 8] = [HEALTH, PING, MODELS, INFINITY_MODELS, INFO, READY, LIVE, OPENAPI];
 
-/// Whether a path is answered without a token.
+/// True if a path needs no token.
 pub(super) fn is_open(path: &str) -> bool {
     matches!(path, HEALTH | PING | READY | LIVE)
 }
@@ -63,7 +63,7 @@ pub(super) async fn live() -> Response {
     nim("live")
 }
 
-/// Health in NVIDIA NIM's words.
+/// Health in NVIDIA NIM's format.
 fn nim(state: &str) -> Response {
     let body = json!({ "object": "health.response", "message": format!("Service is {state}."), "status": state });
     json_response(StatusCode::OK, &body)
@@ -73,7 +73,7 @@ pub(super) async fn models(State(http): State<Arc<Http>>) -> Response {
     listed(&http, entry)
 }
 
-/// The names as infinity's client reads them: it wants `stats`, and no other owner.
+/// Names of models for infinity's client, which requires `stats` and this owner.
 pub(super) async fn infinity_models(State(http): State<Arc<Http>>) -> Response {
     listed(&http, |name, _| {
         json!({
@@ -94,7 +94,7 @@ fn listed(http: &Http, entry: impl Fn(&str, &str) -> Value) -> Response {
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
-/// One of the names. Xinference's clients ask for it before they rank, and read the type.
+/// One model. Xinference's clients ask for it before they rank, and read the type.
 pub(super) async fn model(
     State(http): State<Arc<Http>>,
     Extension(received): Extension<Recorded>,
@@ -120,7 +120,7 @@ fn entry(id: &str, root: &str) -> Value {
     })
 }
 
-/// The model that requests of text-embeddings-inference's shape ask, and their bounds.
+/// The model for requests in text-embeddings-inference's format, and its bounds.
 pub(super) async fn info(State(http): State<Arc<Http>>, Extension(received): Extension<Recorded>) -> Response {
     let model = match ServedModel::of(&http.engine, http.options.method) {
         Ok(model) => model,
@@ -131,7 +131,7 @@ pub(super) async fn info(State(http): State<Arc<Http>>, Extension(received): Ext
         "model_id": model.name,
         "model_sha": model.sha256,
         "model_dtype": model.encoding,
-        // One score, which has no name.
+        // There is one score, which has no name.
         "model_type": { "reranker": { "id2label": { "0": "LABEL_0" }, "label2id": { "LABEL_0": 0 } } },
         "max_concurrent_requests": http.admission.limit(),
         "max_input_length": model.longest_input,

@@ -9,11 +9,11 @@ use crate::transport::{Caller, Peer};
 use engine::quoted;
 use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME, Priority, Terms, deadline};
 
-/// Milliseconds in which the caller wants its answer.
+/// Timeout of the caller, in milliseconds.
 pub(super) const TIMEOUT: &str = "x-request-timeout-ms";
 
-/// Reads `x-request-timeout-ms`, `x-request-id`, the priority, the peer's address and the token's name. `configured` is the time of
-/// requests that state none.
+/// Reads `x-request-timeout-ms`, `x-request-id`, the priority, the peer's address and the token's name. `configured` is
+/// the timeout of requests that state none.
 pub(super) fn of(parts: &Parts, operation: &str, configured: Option<Duration>) -> Result<Terms, Problem> {
     let text = |key: &str| parts.headers.get(key).map(|value| value.to_str().unwrap_or("?"));
     let refused = |key: &str, problem: String| Problem::Malformed(format!("{key}: {problem}"));

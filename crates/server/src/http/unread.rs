@@ -1,8 +1,8 @@
-//! Bodies that a refusal leaves unread.
+//! Unread bodies of refused requests.
 //!
-//! A connection of HTTP/1.1 that is closed before all of a request was read is reset. Its caller, still sending, learns of the
-//! reset instead of the answer: a 401, or a 429 with the time after which to try again. So the rest of the body is read and
-//! dropped before such an answer is sent, up to the size that a body may have.
+//! A server that closes an HTTP/1.1 connection before it has read the whole request resets the connection. A caller
+//! that still sends then sees the reset instead of the answer, such as a 401, or a 429 with its retry time. So the rest
+//! of the body, up to the maximum size of a body, is read and dropped before such an answer is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::transport::{Closing, MESSAGE};
 
-/// A body that a handler may read. What it leaves is still there.
+/// A body that can still be read after the handler returned.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Body>>);
 
@@ -49,9 +49,9 @@ impl HttpBody for Shared {
     }
 }
 
-/// Reads the rest of the body of a refused request, `most` bytes of it, before the refusal is sent.
+/// Before a refusal is sent, reads up to `most` more bytes of the request's body.
 pub(super) async fn heard(State(most): State<usize>, request: Request, next: Next) -> Response {
-    // A caller that asks first has not sent its body, and will not after a refusal.
+    // A caller with `expect` waits for permission, and sends no body after a refusal.
     if request.headers().contains_key(header::EXPECT) {
         return next.run(request).await;
     }
@@ -60,12 +60,12 @@ pub(super) async fn heard(State(most): State<usize>, request: Request, next: Nex
     let body = Shared(Arc::new(Mutex::new(body)));
     let response = next.run(Request::from_parts(parts, Body::new(body.clone()))).await;
     let status = response.status();
-    // A body that is too slow had its time.
+    // A body that timed out gets no more time.
     let refused = (status.is_client_error() || status.is_server_error()) && status != StatusCode::REQUEST_TIMEOUT;
     if refused && !body.is_end_stream() {
         tokio::select! {
             _ = timeout(MESSAGE, drain(body, most)) => {}
-            // The connection has little time left, and the answer is to be sent in it.
+            // The connection closes soon; the answer must be sent first.
             () = closing.cancelled() => {}
         }
     }

@@ -1,7 +1,7 @@
-//! The way of spans to the collector: a bounded queue and a task that sends batches.
+//! Exports spans to the collector: a bounded queue and a task that sends batches.
 //!
-//! A request never waits for it. A span that finds the queue full is dropped, as is a batch that the collector does not take.
-//! Both are counted; the batch processor of the SDK counts neither.
+//! A request never waits for it. A span is dropped if the queue is full, and a batch if the collector does not accept
+//! it. Both are counted; the SDK's batch processor counts neither.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
-/// Spans that wait at most; later ones are dropped.
+/// Longest queue; later spans are dropped.
 const QUEUE: usize = 2048;
 
 /// Most spans of a batch.
@@ -27,7 +27,7 @@ const EXPORT: Duration = Duration::from_secs(10);
 /// Longest wait for the last batches at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Spans that did not reach the collector. The subscriber that makes spans is the process's, and so is this.
+/// Spans that did not reach the collector. Global, like the subscriber that makes spans.
 pub(super) static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Puts finished spans into the queue.
@@ -36,9 +36,9 @@ pub(super) struct Queue {
     spans: Sender<SpanData>,
 }
 
-/// The export in progress.
+/// The running export.
 #[derive(Debug)]
-#[must_use = "spans that wait are lost unless they are flushed"]
+#[must_use = "queued spans are lost unless they are flushed"]
 pub struct Export {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -53,12 +53,12 @@ pub(super) fn start(exporter: impl SpanExporter + 'static) -> (Queue, Export) {
 }
 
 impl Export {
-    /// Sends what waits, for at most three seconds, and ends the export.
+    /// Sends the queued spans, for at most three seconds, and ends the export.
     pub async fn flush(self) {
         self.stop.cancel();
         let abort = self.task.abort_handle();
         if tokio::time::timeout(FLUSH, self.task).await.is_err() {
-            tracing::warn!("the collector did not take the last spans in time");
+            tracing::warn!("the collector did not accept the last spans in time");
             abort.abort();
         }
     }
@@ -104,7 +104,7 @@ async fn run(exporter: impl SpanExporter, mut waiting: Receiver<SpanData>, stop:
     }
 }
 
-/// Waits for a span, and for its batch to be full or the interval to be over.
+/// Waits for the first span, then until its batch is full or the interval is over.
 async fn gather(waiting: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     let Some(first) = waiting.recv().await else { return };
     batch.push(first);
@@ -118,13 +118,13 @@ async fn gather(waiting: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     let _ = tokio::time::timeout(INTERVAL, more).await;
 }
 
-/// Exports a batch. Returns whether that failed; the first failure of a row is logged.
+/// Exports a batch. Returns true if it failed. Logs only the first of consecutive failures.
 async fn send(exporter: &impl SpanExporter, batch: Vec<SpanData>, failing: bool) -> bool {
     let spans = batch.len();
     let problem = match tokio::time::timeout(EXPORT, exporter.export(batch)).await {
         Ok(Ok(())) => {
             if failing {
-                tracing::info!("the collector takes spans again");
+                tracing::info!("the collector accepts spans again");
             }
             return false;
         }
@@ -133,7 +133,7 @@ async fn send(exporter: &impl SpanExporter, batch: Vec<SpanData>, failing: bool)
     };
     DROPPED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
     if !failing {
-        tracing::warn!(%problem, spans, "the collector does not take spans; they are dropped");
+        tracing::warn!(%problem, spans, "the collector does not accept spans; they are dropped");
     }
     true
 }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A collector that takes spans, refuses them, or does not answer.
+    /// A collector that accepts spans, refuses them, or does not answer.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Manner {
         Takes,
@@ -189,9 +189,9 @@ mod tests {
         }
     }
 
-    /// One test, because the count is the process's.
+    /// One test, because the counter is global.
     #[tokio::test]
-    async fn every_span_is_taken_or_counted() {
+    async fn every_span_is_exported_or_counted() {
         let dropped = || DROPPED.load(Ordering::Relaxed);
         let taken = Arc::new(AtomicU64::new(0));
         let begin = |manner| start(Scripted(manner, Arc::clone(&taken)));

@@ -1,7 +1,7 @@
-//! What a server shows of itself: counts and times for Prometheus ([`Metrics`], [`page`]), spans for a collector ([`traces`]).
+//! Observability: counts and times for Prometheus ([`Metrics`], [`page`]), spans for a collector ([`traces`]).
 //!
-//! The path of a request tells [`Metrics`] through [`Observer`], and does not know what becomes of it. Workers count by
-//! themselves; `models` reads their counters when the page is asked for. docs/observing.md lists every metric.
+//! Requests report to [`Metrics`] through [`Observer`]. Workers have counters, which `models` reads for each page.
+//! docs/observing.md lists every metric.
 
 mod export;
 mod models;
@@ -18,14 +18,14 @@ use prometheus::{
 use engine::Engine;
 use prefix_scheduler::call::{Observer, Operation, Refusal, Stage, Tally};
 
-/// Upper bounds of buckets in seconds: those of OpenTelemetry for calls, and three more for rankings that take long.
+/// Upper bounds of buckets in seconds: OpenTelemetry's for calls, and three more for long rankings.
 const SECONDS: [f64; 17] =
     [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
 
 /// Upper bounds of buckets of passages.
 const PASSAGES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// Every status of a fit (`fit::uncertainty::Diagnostics::status`).
+/// Every status of a fit (`moi::uncertainty::Diagnostics::status`).
 const FITS: [&str; 3] = ["converged", "not_identifiable", "not_converged"];
 
 /// The metrics of a server.
@@ -48,7 +48,7 @@ impl Metrics {
     /// Metrics of a server with this engine, all at zero.
     ///
     /// # Errors
-    /// Never in practice: two metrics have the same name.
+    /// Two metrics have the same name, which never happens in practice.
     pub fn new(engine: Engine) -> prometheus::Result<Self> {
         let registry = Registry::new();
         #[cfg(target_os = "linux")]
@@ -80,10 +80,10 @@ impl Metrics {
         let cut = IntCounter::new("rerankd_passages_cut_total", "Passages of rerank requests that were cut to fit.")?;
         registry.register(Box::new(cut.clone()))?;
         let metrics = Self {
-            started: counter("grpc_server_started_total", "Requests that came.", &operation)?,
+            started: counter("grpc_server_started_total", "Requests received.", &operation)?,
             handled: counter(
                 "grpc_server_handled_total",
-                "Requests that were answered, by status.",
+                "Requests answered, by status.",
                 &["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
             )?,
             handling: seconds(
@@ -93,22 +93,22 @@ impl Metrics {
             )?,
             questions: counter(
                 "rerankd_stream_questions_total",
-                "Questions of streams that were answered, by status.",
+                "Questions of streams answered, by status.",
                 &["grpc_method", "grpc_code"],
             )?,
             refused: counter(
                 "rerankd_requests_refused_total",
-                "Requests and questions that were refused before anything was worked for them.",
+                "Requests and questions refused before any work.",
                 &["reason"],
             )?,
             stages: [tokenise?, queue?, score?, fit?],
             passages,
             cut,
-            fits: counter("rerankd_fits_total", "Fits of rankings, by how they ended.", &["status"])?,
+            fits: counter("rerankd_fits_total", "Fits of rankings, by status.", &["status"])?,
             engine,
             registry: registry.clone(),
         };
-        // A rate needs a zero to begin with.
+        // A rate needs an initial zero.
         for reason in Refusal::ALL {
             metrics.refused.with_label_values(&[reason.name()]);
         }
@@ -121,7 +121,7 @@ impl Metrics {
     /// The page in Prometheus's text format, version 0.0.4.
     ///
     /// # Errors
-    /// Never in practice: a metric could not be written.
+    /// A metric could not be written, which never happens in practice.
     pub fn page(&self) -> prometheus::Result<Vec<u8>> {
         let mut families = self.registry.gather();
         families.extend(models::families(&self.engine));
@@ -136,7 +136,7 @@ impl Metrics {
         Ok(page)
     }
 
-    /// Whether every generator would serve a request.
+    /// True if every generator would serve a request.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.engine.models().serve()
@@ -152,7 +152,7 @@ impl Observer for Metrics {
     fn offered(&self, operation: &Operation) {
         let [kind, service, method] = labels(operation);
         self.started.with_label_values(&[kind, service, method]);
-        // A rate needs a zero to begin with, a share of errors, too.
+        // Rates and shares of errors need an initial zero.
         for code in ["OK", "Internal", "Unavailable", "Unknown"] {
             self.handled.with_label_values(&[kind, service, method, code]);
             if kind == "bidi_stream" {

@@ -1,4 +1,4 @@
-//! Metrics of the models: counters that the workers keep, read when the page is asked for.
+//! Metrics of the models: the workers' counters, read for each page.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,15 +18,14 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
     for state in engine.models().states() {
         let labels = [("model", label(&state.name)), ("role", state.role.name())];
         let ready = if state.serves { 1.0 } else { 0.0 };
-        page.gauge("rerankd_model_ready", "Whether the model would serve a request now: 1 or 0.", &labels, ready);
+        page.gauge("rerankd_model_ready", "1 if the model would serve a request now, else 0.", &labels, ready);
     }
     for generator in engine.models().generators() {
         generator_metrics(&mut page, generator);
     }
     if let Some(judge) = engine.models().judge_if_any() {
         let name = label(&judge.model().name);
-        let help =
-            "Pairs of texts whose entailment was asked for: judged by the model, or kept from an earlier request.";
+        let help = "Text pairs for entailment: judged by the model, or found in the cache.";
         for (source, pairs) in [("model", judge.judged()), ("cache", judge.kept())] {
             let labels = [("model", name), ("source", source)];
             page.counter("rerankd_entailment_pairs_total", help, &labels, count(pairs));
@@ -45,7 +44,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
     page.families
 }
 
-/// A model's name in labels: of a file that is configured by its path the name alone, as answers and loaded models have it.
+/// A model's name in labels. For a configured path it is the file name, as in answers and for loaded models.
 pub(super) fn label(name: &str) -> &str {
     Path::new(name).file_name().and_then(|file| file.to_str()).unwrap_or(name)
 }
@@ -68,22 +67,22 @@ fn build(page: &mut Page) {
     let features: Vec<&str> = features.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
     let labels =
         [("version", env!("CARGO_PKG_VERSION")), ("target", target.as_str()), ("features", &features.join(","))];
-    page.gauge("rerankd_build_info", "Always 1; the labels say what was built.", &labels, 1.0);
+    page.gauge("rerankd_build_info", "Always 1; the labels describe the build.", &labels, 1.0);
 }
 
 fn restarts(page: &mut Page, role: Role, model: &str, number: u64) {
-    let help = "Failures of a model, after each of which it is loaded again.";
+    let help = "Failures of a model; it is reloaded after each.";
     page.counter("rerankd_worker_restarts_total", help, &[("model", model), ("role", role.name())], count(number));
 }
 
-/// `encoding` and `adapter` are empty for a model that has none. Nothing while the file is not known.
+/// `encoding` and `adapter` are empty for a model without one. Adds nothing while the file is unknown.
 fn info(page: &mut Page, name: &str, sha256: &str, role: Role, [encoding, adapter]: [&str; 2]) {
     if sha256.is_empty() {
         return;
     }
     let labels =
         [("name", name), ("sha256", sha256), ("role", role.name()), ("encoding", encoding), ("adapter", adapter)];
-    page.gauge("rerankd_model_info", "Always 1; the labels say which file is served.", &labels, 1.0);
+    page.gauge("rerankd_model_info", "Always 1; the labels identify the served file.", &labels, 1.0);
 }
 
 fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
@@ -92,7 +91,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     let size = |counter: &AtomicUsize| real(counter.load(Ordering::Relaxed));
     let number = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
     for (metric, help, value) in [
-        ("rerankd_requests_running", "Plans that the generator works on.", size(&stats.active)),
+        ("rerankd_requests_running", "Plans running in the generator.", size(&stats.active)),
         ("rerankd_requests_waiting", "Plans in the generator's queue.", size(&stats.waiting)),
         ("rerankd_backlog_tokens", "Tokens of waiting and running plans not yet evaluated.", size(&stats.backlog)),
     ] {
@@ -106,22 +105,21 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         &labels,
         used,
     );
-    let help = "1 while the next plan would begin and waits for cells or sequences of the cache.";
+    let help = "1 while the next plan waits for cells or sequences of the KV cache, else 0.";
     page.gauge("rerankd_kv_cache_full", help, &labels, size(&stats.full));
     let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
     page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
     for (metric, help, value) in [
         (
             "rerankd_requests_abandoned_total",
-            "Plans dropped because their caller left or their deadline passed.",
+            "Plans dropped because their caller disconnected or their deadline passed.",
             number(&stats.abandoned),
         ),
         ("rerankd_model_busy_seconds_total", "Time inside the generator.", number(&stats.busy_micros) / 1e6),
     ] {
         page.counter(metric, help, &labels, value);
     }
-    let help =
-        "Tokens of plans: evaluated, spared by earlier requests and rounds, and what separate prompts would take.";
+    let help = "Tokens of plans: evaluated, cached by earlier requests and rounds, and naive (without prefix sharing).";
     let kinds = [("evaluated", &stats.tokens), ("cached", &stats.cached_tokens), ("naive", &stats.naive_tokens)];
     for (kind, tokens) in kinds {
         page.counter("rerankd_tokens_total", help, &[("model", name), ("kind", kind)], number(tokens));
@@ -131,7 +129,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         states(page, name, &store.figures());
     }
     restarts(page, generator.role(), name, scheduler.restarts());
-    // Unknown until the file was read.
+    // Unknown until the file is loaded.
     if let Ok(served) = generator.get() {
         let model = &served.info;
         let adapter = model.adapter.as_ref();
@@ -140,7 +138,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     }
 }
 
-/// What is kept of passages.
+/// The passage cache.
 fn states(page: &mut Page, model: &str, figures: &Figures) {
     let labels = [("model", model)];
     for (metric, help, value) in [
@@ -155,7 +153,7 @@ fn states(page: &mut Page, model: &str, figures: &Figures) {
     ] {
         page.gauge(metric, help, &labels, count(value));
     }
-    let help = "States that requests asked for: found in memory (hit), or not (miss).";
+    let help = "Cached passages that requests looked up: found in memory (hit), or not (miss).";
     for (result, number) in [("hit", figures.hits), ("miss", figures.misses)] {
         let labels = [("model", model), ("result", result)];
         page.counter("rerankd_passage_cache_lookups_total", help, &labels, count(number));
@@ -168,7 +166,7 @@ fn states(page: &mut Page, model: &str, figures: &Figures) {
     }
 }
 
-/// Families in the order in which they were first named.
+/// Families in the order of their first metric.
 #[derive(Default)]
 struct Page {
     families: Vec<MetricFamily>,

@@ -1,4 +1,4 @@
-//! The page of metrics over HTTP: `GET /metrics` for Prometheus, `/healthz` for the process, `/readyz` for what would be served.
+//! HTTP endpoints for operators: `GET /metrics` for Prometheus, `/healthz` for the process, `/readyz` for readiness.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::Metrics;
 
-/// The paths and their handlers. `/readyz` says what the health of gRPC says: the models serve, and `ready` holds, which says that
-/// the server is warm and does not stop.
+/// The paths and their handlers. `/readyz` agrees with gRPC health: the models serve, and `ready` is true, so the
+/// server is warm and not stopping.
 pub fn router(metrics: Arc<Metrics>, ready: watch::Receiver<bool>) -> Router {
     let readiness = |State(metrics): State<Arc<Metrics>>| async move { answer(metrics.is_ready() && *ready.borrow()) };
     Router::new()
@@ -26,7 +26,7 @@ async fn page(State(metrics): State<Arc<Metrics>>) -> Response {
     match metrics.page() {
         Ok(page) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], page).into_response(),
         Err(error) => {
-            tracing::error!(%error, "the page of metrics cannot be written");
+            tracing::error!(%error, "cannot write the metrics page");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -36,6 +36,6 @@ fn answer(ready: bool) -> Response {
     if ready {
         "ready\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the generator is not ready, or the server stops\n").into_response()
+        (StatusCode::SERVICE_UNAVAILABLE, "the generator is not ready, or the server is stopping\n").into_response()
     }
 }

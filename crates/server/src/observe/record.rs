@@ -1,6 +1,6 @@
 //! The record of a request, over gRPC and over HTTP: counts, a span for traces, a request id, and one line in the log.
 //!
-//! The layers that make records lie outside the services and the check of tokens, so that refusals are recorded too.
+//! The layers that make records are outside the services and the token check, so that refusals are recorded too.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,13 +14,13 @@ use prefix_scheduler::call::{self, Observer, Operation, Refusal, Tally, Terms};
 /// Header of the request id, in requests and answers.
 const REQUEST_ID: &str = "x-request-id";
 
-/// The status of a request over HTTP whose caller left, as nginx has it.
+/// HTTP status of a request whose caller disconnected, as in nginx.
 const LEFT: u16 = 499;
 
 /// The code of a request without a valid token.
 const UNAUTHENTICATED: &str = "Unauthenticated";
 
-/// What the layers and handlers of a request know of its record. It is in the request's extensions.
+/// The part of the record that layers and handlers use; an extension of the request.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// The caller's id, or a new one.
@@ -29,7 +29,7 @@ pub struct Recorded {
     pub tally: Arc<Tally>,
 }
 
-/// The caller's request id as it is used, or a new one.
+/// The caller's request id in usable form, or a new one.
 #[must_use]
 pub fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
@@ -46,17 +46,17 @@ pub fn put_id(id: &str, headers: &mut HeaderMap) {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Its status as gRPC's name for it, over HTTP as well, so that the counts of both can be added up.
+    /// The name of its gRPC status, also over HTTP, so that counts of both can be added.
     pub code: &'static str,
     /// Its status over HTTP; `None` over gRPC.
     pub status: Option<u16>,
-    /// Why it was refused, if nothing was evaluated for it.
+    /// The reason for a refusal, if nothing was evaluated.
     pub refusal: Option<Refusal>,
-    /// Whether the server is at fault.
+    /// True if the server is at fault.
     pub server_fault: bool,
 }
 
-/// A request in progress. Dropping it records that the caller left.
+/// A running request. Dropping it records that the caller disconnected.
 pub struct Record {
     observer: Arc<dyn Observer>,
     operation: Arc<Operation>,
@@ -64,7 +64,7 @@ pub struct Record {
     caller: String,
     name: LearnsCaller,
     started: Instant,
-    /// When a request over gRPC must be answered. The transport ends a late answer by itself.
+    /// Deadline of a request over gRPC. The transport itself ends a late answer.
     deadline: Option<Instant>,
     over_http: bool,
     ended: bool,
@@ -119,7 +119,7 @@ impl Record {
         Self { observer, operation, recorded, caller, name, started, deadline: None, over_http: true, ended: false }
     }
 
-    /// What the layers and handlers know of it.
+    /// The part that layers and handlers use.
     #[must_use]
     pub const fn recorded(&self) -> &Recorded {
         &self.recorded
@@ -132,7 +132,7 @@ impl Record {
         }
         let (tally, elapsed) = (&self.recorded.tally, self.started.elapsed());
         self.observer.handled(&self.operation, end.code, elapsed);
-        // A call that was worked for was not refused.
+        // A call is not refused if work for it has begun.
         let refusal = end.refusal.filter(|refusal| *refusal != Refusal::Deadline || !tally.has_begun());
         if let Some(reason) = refusal {
             self.observer.refused(reason);
@@ -160,7 +160,7 @@ impl Record {
                 )
             };
         }
-        // Nobody may fill the log without a token.
+        // At debug level, because callers without a token must not fill the log.
         if end.code == UNAUTHENTICATED { line!(debug) } else { line!(info) }
     }
 }

@@ -1,8 +1,8 @@
 //! Spans of requests for a collector, over OTLP.
 //!
-//! Spans for traces have a target of their own, [`TARGET`]: log lines do not show them, and spans of logs do not go to the
-//! collector. They hold names, counts and statuses, and no text of a request. Where no collector is configured they are
-//! disabled and cost a comparison.
+//! Spans for traces have their own target, [`TARGET`]: log lines do not show them, and spans of logs do not go to the
+//! collector. They hold names, counts and statuses, and no text of a request. Without a collector they are disabled and
+//! cost one comparison.
 
 use std::sync::atomic::Ordering;
 
@@ -25,16 +25,16 @@ use prefix_scheduler::call::{Operation, Tally};
 /// Target of the spans that go to the collector.
 pub const TARGET: &str = "rerankd::trace";
 
-/// Where traces go.
+/// Export of traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceOptions {
-    /// URL of a collector that takes OTLP over gRPC.
+    /// URL of a collector for OTLP over gRPC.
     pub endpoint: String,
     /// Share of the requests without a `traceparent` that are traced, in [0, 1].
     pub sample_ratio: f64,
 }
 
-/// Starts the export to a collector. The tracer makes the spans. The collector need not be there.
+/// Starts the export to a collector, which may be offline. The tracer makes the spans.
 ///
 /// # Errors
 /// The endpoint is not a URL.
@@ -85,7 +85,7 @@ pub fn request(operation: &Operation, id: &str, headers: &HeaderMap) -> Span {
     below_caller(span, headers)
 }
 
-/// The span of a request over HTTP, as [`request`]. `route` is the path as the server has it.
+/// The span of a request over HTTP, like [`request`]. `route` is the path pattern of the server.
 #[must_use]
 pub fn over_http(method: &str, route: &str, id: &str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
@@ -120,7 +120,7 @@ fn below_caller(span: Span, headers: &HeaderMap) -> Span {
     span
 }
 
-/// States how a request ended: its status as gRPC's name for it, and whether the server is at fault.
+/// Records how a request ended: the name of its gRPC status, and if the server is at fault.
 pub fn answered(tally: &Tally, code: &str, server_fault: bool) {
     let span = tally.trace();
     if span.is_disabled() {
@@ -134,7 +134,7 @@ pub fn answered(tally: &Tally, code: &str, server_fault: bool) {
     }
 }
 
-/// States how a request over HTTP ended: its status, of which 500 and above say a fault of the server.
+/// Records how a request over HTTP ended. A status of 500 and above is the server's fault.
 pub fn answered_over_http(tally: &Tally, status: u16) {
     let span = tally.trace();
     if span.is_disabled() {
@@ -147,9 +147,9 @@ pub fn answered_over_http(tally: &Tally, status: u16) {
     }
 }
 
-/// States what a request took.
+/// Records the work for a request.
 fn counted(tally: &Tally) {
-    // The collector gets signed numbers as numbers, and others as text.
+    // The collector stores signed numbers as numbers, and unsigned ones as text.
     let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     tally
         .trace()
@@ -158,7 +158,7 @@ fn counted(tally: &Tally) {
         .record("rerankd.cached_tokens", signed(tally.cached_tokens()));
 }
 
-/// `DeadlineExceeded` as `DEADLINE_EXCEEDED`, as the semantic conventions write it.
+/// `DeadlineExceeded` as `DEADLINE_EXCEEDED`, as in the semantic conventions.
 fn screaming(code: &str) -> String {
     match code {
         "OK" => code.to_owned(),

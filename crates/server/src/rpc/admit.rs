@@ -1,5 +1,5 @@
-//! Admission: a request gets its place from its headers alone, before a byte of its message is decoded. A refusal costs
-//! neither the time nor the memory of a message, which may be as large as `server.message_bytes`.
+//! Admission: a request gets its slot by its headers, before its message is decoded. A refusal then costs neither the
+//! time nor the memory of a message, which may be as large as `server.message_bytes`.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -36,7 +36,7 @@ pub(super) fn call<T>(request: &Request<T>) -> Result<Call, Status> {
     call.ok_or_else(|| status::of(&EngineError::Internal("the request was not admitted".to_owned())))
 }
 
-/// The terms of a stream of requests. Each of its questions is admitted by itself.
+/// The terms of a stream of requests. Each of its questions is admitted separately.
 pub(super) fn terms<T>(request: &Request<T>) -> Result<Terms, Status> {
     let terms = request.extensions().get::<Terms>().cloned();
     terms.ok_or_else(|| status::of(&EngineError::Internal("the stream has no terms".to_owned())))

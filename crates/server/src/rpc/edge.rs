@@ -1,5 +1,4 @@
-//! Where a request becomes a [`Call`]: headers state its terms, and it gets a place before its message is decoded
-//! (`admit`).
+//! Turns a request into a [`Call`]: headers state its terms, and `admit` gives it a slot before its message is decoded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,29 +14,29 @@ use prefix_scheduler::call::{
     Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Terms, deadline,
 };
 
-/// Operations that wait for the generator. While no request can end in time behind the admitted work, they are refused
-/// before their message is decoded.
+/// Operations that wait for the generator. They are refused before their message is decoded if no request can end in
+/// time behind the admitted work.
 const GENERATOR: [&str; 4] = [WARM, "MeasureUtility", "EvaluateRetrieval", "Sample"];
 
-/// The operation that reads passages with the generator that scores them.
+/// The operation that evaluates passages with the generator that scores.
 const WARM: &str = "WarmPassages";
 
-/// Operations whose message says, by its method, whether they need the generator.
+/// Operations that need the generator only for some methods. The method is in the message.
 const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
 
-/// What every service needs: the use cases, and who may come in.
+/// Shared by all services: the use cases and the admission.
 #[derive(Clone)]
 pub(super) struct Edge {
     pub engine: Engine,
     pub admission: Admission,
     /// Largest message in bytes, read or sent (`server.message_bytes`).
     pub message_bytes: usize,
-    /// How long a stream may wait for its next question; `None` for no bound.
+    /// Longest wait of a stream for its next question; `None` for no bound.
     pub idle: Option<Duration>,
 }
 
 impl Edge {
-    /// Takes a place for a call, where what it works with is done.
+    /// Takes a slot for a call, with or without the generator.
     pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
         let reads = GENERATOR.contains(&terms.operation.as_str());
         let fills = terms.operation == WARM;
@@ -53,9 +52,8 @@ impl Edge {
         Ok(call)
     }
 
-    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`. It waits for as long as a
-    /// unary call without a deadline may wait for the work before it, and is refused as that is: a deadline makes the wait
-    /// shorter, and a far one not longer.
+    /// Waits for a slot for a question of a stream. The request id is `stream/question`. Wait and refusal are those of
+    /// a unary call without a deadline: a deadline can shorten the wait, but not extend it.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
         let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
@@ -69,14 +67,14 @@ impl Edge {
     }
 }
 
-/// The id of a question of a stream in the log. It stands in every line, so that only the beginning of a long one is taken, and
-/// of that what [`Terms::usable_id`] leaves.
+/// The id of a question of a stream in the log. Every line contains it, so it has at most 64 characters of the
+/// question's id, and only those that [`Terms::usable_id`] allows.
 pub(super) fn id_of_question(stream: &str, question: &str) -> String {
     let beginning: String = question.chars().take(64).collect();
     format!("{stream}/{}", Terms::usable_id(&beginning).unwrap_or_default())
 }
 
-/// Runs the work of a call within its terms, and turns what went wrong into a status.
+/// Runs the work of a call within its terms, and converts an error to a status.
 pub(super) async fn answer<T, E: From<Stopped>>(
     call: &Call,
     work: impl Future<Output = Result<T, E>>,
@@ -85,15 +83,15 @@ where
     EngineError: From<E>,
 {
     let outcome = call.run(work).await;
-    // A fault is logged where it becomes a status: the line has the id of the call.
+    // Converted in the span of the call, so that the log line of a fault has its id.
     outcome.map_err(|error| call.in_span(|| status::of(&error.into())))
 }
 
-/// The terms that headers and connection state: `grpc-timeout`, `x-request-id`, the priority, the peer's address, the token's
+/// The terms from headers and connection: `grpc-timeout`, `x-request-id`, the priority, the peer's address, the token's
 /// name.
 pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError> {
     let text = |key: &str| request.headers().get(key).and_then(|value| value.to_str().ok());
-    // A value that is no text is wrong as well.
+    // A value that is not text is invalid, too.
     let stated = |key: &str| request.headers().get(key).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let priority = Priority::stated(stated(PRIORITY_LEVEL), stated(PRIORITY_NAME))
         .map_err(|(header, problem)| EngineError::invalid(header, problem))?;
@@ -117,12 +115,13 @@ pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError>
     })
 }
 
-/// If the method of this path takes a stream of messages. By convention of this protocol its name says so.
+/// True if the method of this path takes a stream of messages. By convention of this protocol its name ends in
+/// `Stream`.
 pub(super) fn takes_many(path: &str) -> bool {
     path.ends_with("Stream") || path.starts_with("/grpc.reflection.")
 }
 
-/// When a call with these headers must be answered; `None` for no deadline.
+/// The deadline of a call with these headers; `None` for no deadline.
 pub(super) fn deadline_of(headers: &http::HeaderMap) -> Option<Instant> {
     let timeout = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(parse)?;
     deadline(timeout, Instant::now())
@@ -163,7 +162,7 @@ mod tests {
         }
     }
 
-    /// A line break in it began a line of its own in the log.
+    /// A line break in an id must not begin a new line in the log.
     #[test]
     fn the_id_of_a_question_forges_no_log_line() {
         assert_eq!(id_of_question("stream", "q-1"), "stream/q-1");
@@ -202,7 +201,7 @@ mod tests {
         request.headers_mut().insert("rerankd-priority", "urgent".parse().unwrap());
         assert!(terms(&request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
         request.headers_mut().insert("x-rerankd-priority", "0".parse().unwrap());
-        assert_eq!(terms(&request).unwrap().priority.level(), 0, "the number goes before the name");
+        assert_eq!(terms(&request).unwrap().priority.level(), 0, "the level takes precedence over the name");
         for wrong in ["10", "-1", "", "high"] {
             request.headers_mut().insert("x-rerankd-priority", wrong.parse().unwrap());
             let error = terms(&request).unwrap_err().to_string();

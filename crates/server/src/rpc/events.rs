@@ -1,4 +1,4 @@
-//! An answer that is preceded by events, as one stream.
+//! A stream of events that ends with the answer.
 
 use std::pin::Pin;
 
@@ -14,9 +14,9 @@ use super::status;
 /// Messages of a call.
 pub(super) type Events<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
 
-/// Runs `work` as a task beside the stream, which carries its events and, last, its answer. The task ends by its own terms
-/// even if nobody reads the stream, and the place of its call is free then. A caller that leaves ends it. Events that wait
-/// to be read are at most a few for every step and sample of the work.
+/// Runs `work` in a separate task. The stream carries its events and, last, its answer. The task ends by its own terms
+/// and frees its slot even if nobody reads the stream. A caller that disconnects ends it. Unread events are at most a
+/// few per step and sample of the work.
 pub(super) fn with_answer<E, M, W>(
     work: impl FnOnce(UnboundedSender<E>) -> W,
     message: impl Fn(E) -> M + Send + 'static,
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// The work ran inside the stream: a caller that stopped reading kept its place beyond its deadline.
+    /// A caller that stops reading must not keep its slot beyond its deadline.
     #[tokio::test]
     async fn the_work_ends_even_if_nobody_reads() {
         let ended = Arc::new(AtomicUsize::new(0));
@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(all, [1, 2]);
     }
 
-    /// The text of the panic was the text of the status.
+    /// The text of the panic must not be the text of the status.
     #[tokio::test]
-    async fn a_panic_tells_the_caller_nothing_of_the_inside() {
+    async fn the_text_of_a_panic_is_not_sent() {
         let work = |_: UnboundedSender<u32>| async { std::panic::panic_any("secret") };
         let mut stream = with_answer(work, |event| event);
         let status = stream.next().await.unwrap().unwrap_err();

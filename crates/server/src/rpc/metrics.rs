@@ -33,19 +33,19 @@ impl Service {
     ) -> Result<Response<T>, Status> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
-        let work = move |call: &Call| apart(|| work(wire, &|| call.is_stopped()));
+        let work = move |call: &Call| in_arithmetic_pool(|| work(wire, &|| call.is_stopped()));
         let work = call.compute_in(Lane::Arithmetic, work);
         Ok(Response::new(answer(&call, work).await?))
     }
 }
 
-/// Runs work on half of the cores, on threads of its own. The generator reads the logits of its steps on rayon's threads: behind a
-/// bootstrap there every request would wait for seconds.
-fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+/// Runs work on half of the cores, in a separate thread pool. The generator reads logits on rayon's global pool: behind
+/// a bootstrap in that pool, every request would wait for seconds.
+fn in_arithmetic_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = ThreadPoolBuilder::new().num_threads(cores.div_ceil(2)).thread_name(|_| "arithmetic".into());
-        threads.build().inspect_err(|error| tracing::error!(%error, "no threads for arithmetic")).ok()
+        threads.build().inspect_err(|error| tracing::error!(%error, "cannot start the arithmetic threads")).ok()
     });
     match &*THREADS {
         Some(threads) => threads.install(work),

@@ -1,4 +1,4 @@
-//! The methods of the server, read off the descriptors of the protocol.
+//! The methods of the server, from the descriptors of the protocol.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 
 use prefix_scheduler::call::Operation;
 
-/// The methods, by the path of their requests. Health and reflection are not among them.
+/// The methods by the path of their requests, without health and reflection.
 #[derive(Debug)]
 pub(super) struct Operations {
     known: HashMap<String, Arc<Operation>>,
@@ -38,8 +38,8 @@ impl Operations {
         Ok(Self { known, other: Arc::new(other) })
     }
 
-    /// The method of a path; `None` for health and reflection. A path that the server does not have is the method
-    /// `unknown`, because its text is the caller's.
+    /// The method of a path; `None` for health and reflection. Unknown paths share the method `unknown`, because the
+    /// caller chooses their text.
     pub fn of(&self, path: &str) -> Option<Arc<Operation>> {
         if path.starts_with("/grpc.") {
             return None;

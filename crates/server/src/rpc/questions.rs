@@ -1,7 +1,7 @@
 //! Bidirectional streams of questions. Each answer is sent as soon as it is ready.
 //!
-//! A stream goes on for as long as its caller likes. It ends earlier where its connection closes, because the server stops or
-//! the connection is old: it would hold up the drain otherwise, and be cut in the middle of its questions.
+//! A stream has no time limit. It ends when its connection closes, because the server stops or the connection is old:
+//! otherwise it would delay the drain and be cut in the middle of its questions.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use prefix_scheduler::call::{Observer, Refusal, Terms};
 /// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
 const IN_FLIGHT: usize = 4;
 
-/// Bytes of an answer beside its response and the id of its question, at most.
+/// Most bytes of an answer in addition to its response and the id of its question.
 const AROUND: usize = 64;
 
 /// The stream of answers.
@@ -32,13 +32,13 @@ pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send
 /// The response to a question, or the code and the message of its error.
 pub(super) type Outcome<R> = Result<R, (i32, String)>;
 
-/// What bounds a stream, and who hears of its questions.
+/// Bounds and observer of a stream.
 pub(super) struct StreamBounds {
-    /// Is told how each question ended.
+    /// Receives the code of each question.
     observer: Arc<dyn Observer>,
     /// Largest message of an answer in bytes.
     most: usize,
-    /// How long the stream may wait for its next question; `None` for no bound.
+    /// Longest wait for the next question; `None` for no bound.
     idle: Option<Duration>,
 }
 
@@ -48,13 +48,13 @@ impl StreamBounds {
     }
 }
 
-/// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
-/// and the work for its response, `answer` makes a message of both. A response that does not fit into a message is OUT_OF_RANGE;
-/// the transport would end the stream with it, and drop other answers.
+/// Answers each question of a stream; answers are sent when they are ready. `ask` returns the id of a question and the
+/// work for its response, `answer` makes a message of both. A response that does not fit into a message is
+/// OUT_OF_RANGE. Unchecked, it would make the transport end the stream and drop other answers.
 ///
-/// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
-/// UNAVAILABLE when the connection closes, after which no further question is read, with DEADLINE_EXCEEDED if the next question
-/// does not come in time, or with the fault of a message that cannot be read.
+/// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends:
+/// with UNAVAILABLE when the connection closes, with DEADLINE_EXCEEDED if the next question does not come in time, or
+/// with the error of an unreadable message. After the connection closes, no further question is read.
 pub(super) fn answer_each<Q, R, A, W>(
     request: Request<Streaming<Q>>,
     bounds: StreamBounds,
@@ -69,7 +69,7 @@ where
 {
     let terms = admit::terms(&request)?;
     let StreamBounds { observer, most, idle } = bounds;
-    // Within the process there is no connection.
+    // An in-process request has no connection.
     let Closing(closing) = request.extensions().get::<Closing>().cloned().unwrap_or_default();
     let mut questions = request.into_inner();
     let (sender, answers) = mpsc::channel(IN_FLIGHT);
@@ -127,7 +127,7 @@ async fn within<Q>(
     }
 }
 
-/// The response, if it has no more than so many bytes.
+/// The response, if it has at most `most` bytes.
 fn fitting<R: Message>(response: R, most: usize) -> Result<R, Status> {
     let bytes = response.encoded_len();
     if bytes <= most {
@@ -136,15 +136,15 @@ fn fitting<R: Message>(response: R, most: usize) -> Result<R, Status> {
     Err(Status::out_of_range(format!("the response has {bytes} bytes, at most {most} allowed (server.message_bytes)")))
 }
 
-/// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. Outcomes and refusals
-/// are counted here: the status of the stream says nothing of its questions.
+/// The outcome of a question. A panic is INTERNAL and ends only its question. Outcomes and refusals are counted here,
+/// because the status of the stream does not contain them.
 async fn outcome<R: Send + 'static>(
     response: impl Future<Output = Result<R, Status>> + Send + 'static,
     log_id: Option<String>,
     operation: &str,
     observer: &dyn Observer,
 ) -> Outcome<R> {
-    // A task of its own, for a panic ends its task.
+    // In a separate task, because a panic ends its task.
     let ended = AbortOnDropHandle::new(tokio::spawn(response)).await;
     let response = ended.unwrap_or_else(|panic| {
         tracing::error_span!("question", id = log_id.as_deref()).in_scope(|| Err(status::of_panic(&panic)))
@@ -152,7 +152,7 @@ async fn outcome<R: Send + 'static>(
     let code = response.as_ref().map_or_else(Status::code, |_| Code::Ok);
     observer.question_handled(operation, record::code_name(code));
     response.map_err(|status| {
-        // A question whose deadline passed was worked for.
+        // A question whose deadline passed was not refused.
         if let Some(reason) = record::refusal(&status, false).filter(|reason| *reason != Refusal::Deadline) {
             observer.refused(reason);
         }
@@ -185,7 +185,8 @@ mod tests {
         request
     }
 
-    /// Answers every question but one whose id is `panics`; that of `large` with two thousand bytes, of a thousand that are allowed.
+    /// Answers every question. The work for the id `panics` panics; the answer to `large` has 2,000 bytes, above the
+    /// bound of 1,000.
     async fn answers(request: Request<Streaming<Question>>) -> Vec<Result<Answer, Status>> {
         let ask = |_: Terms, question: Question| {
             let id = question.request_id.clone();
@@ -203,7 +204,7 @@ mod tests {
         answers.collect().await
     }
 
-    /// A panic in the task of a question left it without an answer.
+    /// A panic must not leave its question without an answer.
     #[tokio::test]
     async fn a_question_that_panics_is_answered_and_the_stream_goes_on() {
         let all = answers(stream(["before", "panics", "after"].map(framed).concat())).await;
@@ -214,9 +215,9 @@ mod tests {
         assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
     }
 
-    /// The transport ended the stream with OUT_OF_RANGE, and dropped the other answers.
+    /// The transport would end the stream with OUT_OF_RANGE, and drop the other answers.
     #[tokio::test]
-    async fn a_response_that_is_too_large_ends_nothing_but_its_question() {
+    async fn a_response_that_is_too_large_ends_only_its_question() {
         let all = answers(stream(["a", "large", "b"].map(framed).concat())).await;
         let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
         all.sort_by_key(|(id, _)| id.clone());
@@ -239,9 +240,9 @@ mod tests {
         assert_eq!(all.pop().unwrap().unwrap().0, "a");
     }
 
-    /// The fault of the last message overtook the answers to those before it, which were lost.
+    /// The error of the last message must not overtake the answers to earlier ones.
     #[tokio::test]
-    async fn what_was_read_is_answered_before_a_message_that_cannot_be() {
+    async fn questions_before_an_unreadable_message_are_answered() {
         let mut body = ["a", "b", "c"].map(framed).concat();
         body.extend([0, 0, 0, 0, 9, 1]);
         let mut all = answers(stream(body)).await;

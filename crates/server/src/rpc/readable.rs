@@ -1,7 +1,7 @@
-//! The message of a request must come in time, and must be readable. Otherwise the caller is at fault.
+//! The message of a request must arrive in time and be readable. Otherwise the caller is at fault.
 //!
-//! tonic waits for a message for ever, and answers INTERNAL if a frame has a wrong flag, ends early or is not gzip though it says
-//! so. A caller that retries INTERNAL would send the same bytes again and again. Every service is behind this layer.
+//! tonic waits for a message without limit, and answers INTERNAL if a frame has a wrong flag, ends early or is wrongly
+//! marked as gzip. A caller that retries INTERNAL would send the same bytes again. Every service is behind this layer.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,8 @@ use tonic::codegen::{BoxFuture, Service, http};
 use super::{edge, status};
 use crate::transport::MESSAGE;
 
-/// A service that waits for a message for [`MESSAGE`] at most, and whose INTERNAL for an unreadable one becomes INVALID_ARGUMENT.
+/// A service that waits at most [`MESSAGE`] for a message, and answers an unreadable one with INVALID_ARGUMENT instead
+/// of INTERNAL.
 #[derive(Clone)]
 pub(super) struct Readable<S>(pub S);
 
@@ -47,7 +48,7 @@ where
         Box::pin(async move {
             let mut response = answer.await?;
             if let Some(status) = Status::from_header_map(response.headers()) {
-                // A status whose details cannot be a header stays as it is.
+                // A status whose details cannot be a header stays unchanged.
                 let _ = status::readable(status).add_header(response.headers_mut());
             }
             Ok(response)
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// A caller that sends a byte now and then gains nothing.
+    /// A caller that sends bytes slowly does not extend the deadline.
     #[tokio::test]
     async fn a_message_must_be_complete_in_time() {
         let (sender, parts) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);

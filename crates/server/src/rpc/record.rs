@@ -1,5 +1,5 @@
-//! Records of requests over gRPC. A request ends with the status in its trailers, or when its answer is dropped: then the caller
-//! has left.
+//! Records of requests over gRPC. A request ends with the status in its trailers. If its answer is dropped before, the
+//! caller disconnected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{edge, status};
 use crate::observe::record::{End, Record, put_id};
 use prefix_scheduler::call::{Observer, Refusal};
 
-/// What the records of all requests share. Cheap to clone.
+/// Shared by the records of all requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     observer: Arc<dyn Observer>,
@@ -26,7 +26,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Tells `observer` of the requests of these methods.
+    /// Reports the requests of these methods to `observer`.
     pub fn new(observer: Arc<dyn Observer>, operations: Operations) -> Self {
         for operation in operations.iter() {
             observer.offered(operation);
@@ -34,7 +34,7 @@ impl Recorder {
         Self { observer, operations: Arc::new(operations), stopping: Arc::default() }
     }
 
-    /// From now on an unavailable server is one that stops.
+    /// Marks the server as stopping. UNAVAILABLE then counts as draining.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -83,7 +83,7 @@ where
             put_id(&record.recorded().id, response.headers_mut());
             let status = Status::from_header_map(response.headers());
             let mut body = RecordedBody { inner: Body::empty(), record, stopping };
-            // An error that is known before the answer begins stands in its headers.
+            // An error before the beginning of the answer is in the headers.
             if let Some(status) = status {
                 body.end(&status);
             }
@@ -92,9 +92,8 @@ where
     }
 }
 
-/// Why a request was refused; `None` for one that was answered. The end of a stream with its
-/// connection refuses nothing: what was read of the stream is answered. A message that its caller did not send in time says
-/// nothing of the server's capacity.
+/// The reason for a refusal; `None` for a request that was answered. The end of a stream with its connection is not a
+/// refusal, because its questions are answered. A late message is not one either: it shows no lack of capacity.
 pub(super) fn refusal(status: &Status, stopping: bool) -> Option<Refusal> {
     match status.code() {
         _ if status::is_closing(status) || status::is_late(status) => None,
@@ -108,8 +107,8 @@ pub(super) fn refusal(status: &Status, stopping: bool) -> Option<Refusal> {
     }
 }
 
-/// Statuses that say a fault of the server, by the semantic conventions of OpenTelemetry; but not the ends of streams with their
-/// connections, nor of messages that their callers did not send.
+/// True for the server's faults by OpenTelemetry's semantic conventions, except ends of streams with their connections
+/// and late messages.
 fn is_server_fault(status: &Status) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
     if status::is_closing(status) || status::is_late(status) {
@@ -118,7 +117,7 @@ fn is_server_fault(status: &Status) -> bool {
     matches!(status.code(), Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
 }
 
-/// Names of the codes as dashboards for gRPC know them.
+/// Names of the codes, as in dashboards for gRPC.
 pub(super) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -141,7 +140,7 @@ pub(super) fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// A body whose end is the end of its request.
+/// A body that ends the record of its request.
 struct RecordedBody {
     inner: Body,
     record: Record,
@@ -195,7 +194,7 @@ impl HttpBody for RecordedBody {
 mod tests {
     use super::*;
 
-    /// It counted as a lack of capacity, and marked the trace as a fault of the server.
+    /// It is neither a lack of capacity nor a fault of the server.
     #[test]
     fn a_message_that_was_not_sent_in_time_is_its_callers_fault() {
         let (late, passed) = (status::late(), Status::deadline_exceeded("the deadline passed"));

@@ -33,7 +33,7 @@ impl Service {
         answer(call, Box::pin(work)).await
     }
 
-    /// A question of a stream. The call's permit is free before the answer is sent.
+    /// A question of a stream. The call's slot is free before the answer is sent.
     async fn question(
         &self,
         terms: Terms,
@@ -41,7 +41,7 @@ impl Service {
         wire: Option<v1::RerankRequest>,
     ) -> Result<v1::RerankResponse, Status> {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
-        // Before it waits with all that it holds.
+        // Checked before it waits for a slot and holds its memory.
         self.edge.engine.check_rerank(&request).map_err(|error| status::of(&error))?;
         let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
         self.answered(&call, request, &sent).await

@@ -36,24 +36,24 @@ use protocol::v1::model_service_server::{self, ModelServiceServer};
 use protocol::v1::rerank_service_server::{self, RerankServiceServer};
 use protocol::v1::utility_service_server::{self, UtilityServiceServer};
 
-/// What the server needs to know beside the engine.
+/// Options of the server.
 #[derive(Clone)]
 pub struct ServerOptions {
     /// Largest message in bytes, both ways.
     pub message_bytes: usize,
-    /// How long a stopping server takes at most to end its calls. What is left shortly before is cancelled.
+    /// Longest drain of a stopping server. Remaining calls are cancelled shortly before its end.
     pub drain: Duration,
-    /// How long a stopping server still takes calls before it begins to drain. Its health says NOT_SERVING meanwhile.
+    /// Time for which a stopping server still accepts calls before it drains. Health is NOT_SERVING meanwhile.
     pub lame_duck: Duration,
-    /// Whether reflection is served.
+    /// True if reflection is served.
     pub reflection: bool,
     /// Bounds on connections.
     pub bounds: Bounds,
-    /// Who may connect.
+    /// Access control.
     pub access: Access,
-    /// Turns true when the generator was tried. Until then health says NOT_SERVING.
+    /// Turns true after a trial of the generator. Until then health is NOT_SERVING.
     pub warm: watch::Receiver<bool>,
-    /// Settings of tei.v1.
+    /// Options of tei.v1.
     pub tei: TeiOptions,
 }
 
@@ -72,17 +72,17 @@ impl Default for ServerOptions {
     }
 }
 
-/// How a server ended.
+/// The end of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Every call that was taken was answered.
+    /// Every accepted call was answered.
     Answered,
-    /// The drain was too short: so many calls were cancelled.
+    /// The drain was too short. The number of cancelled calls.
     Cut(usize),
 }
 
 impl Ended {
-    /// By the calls that were cancelled at the end of the drain, whatever protocol they came over.
+    /// By the number of calls of any protocol that were cancelled at the end of the drain.
     #[must_use]
     pub fn of(admission: &Admission) -> Self {
         match admission.cut() {
@@ -92,7 +92,7 @@ impl Ended {
     }
 }
 
-/// Names of the services whose health follows the generator's; the empty one is the server as a whole.
+/// Names of the services whose health follows the generator's; the empty name is the whole server.
 const SERVICES: [&str; 7] = [
     "",
     rerank_service_server::SERVICE_NAME,
@@ -103,7 +103,7 @@ const SERVICES: [&str; 7] = [
     tei_rerank::SERVICE_NAME,
 ];
 
-/// Bounds on messages and compression, the same for every service. A macro, because each service has a type of its own.
+/// Bounds on messages and compression, equal for every service. A macro, because the services have different types.
 macro_rules! bounded {
     ($service:expr, $options:expr) => {
         $service
@@ -114,11 +114,12 @@ macro_rules! bounded {
     };
 }
 
-/// Largest message of a request that takes no permit. Such a request carries a name at most, and may come without a token.
+/// Largest message of a request that needs no slot. Such a request contains at most a name, and may come without a
+/// token.
 const SMALL: usize = 16 << 10;
 
-/// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING, and after the lame-duck time finishes what is
-/// in flight; what the drain does not suffice for is cancelled.
+/// Serves on `listener` until `stop` resolves. Then turns health to NOT_SERVING, and after the lame-duck time drains.
+/// Requests that outlast the drain are cancelled.
 ///
 /// # Errors
 /// The descriptors of the protocol cannot be read.
@@ -140,7 +141,7 @@ pub async fn serve(
         loop {
             tokio::select! {
                 () = changes.next() => {}
-                // Without a sender the value stays.
+                // Without a sender the value never changes.
                 () = async { if warm.changed().await.is_err() { std::future::pending().await } } => {}
             }
             let ready = watched.models().serve() && *warm.borrow();
@@ -169,10 +170,10 @@ pub async fn serve(
         requests: requests.clone(),
         endless: is_endless,
     };
-    // The recorder is outermost, so that what the gate refuses is counted.
+    // The recorder is outermost, so that requests refused by the gate are counted.
     let service = recorder.layer(gate.layer(Readable(routes.prepare())));
     let mut server = std::pin::pin!(listener::serve(listener, service, connections, stopping.clone()));
-    // The listener ends only when it is told to.
+    // The listener itself never ends before `stop`.
     tokio::select! {
         () = &mut server => {}
         () = stop => {}
@@ -183,7 +184,10 @@ pub async fn serve(
     report(&health, false).await;
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
     if !options.lame_duck.is_zero() {
-        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still taken");
+        tracing::info!(
+            seconds = options.lame_duck.as_secs(),
+            "stopping: health is NOT_SERVING, calls are still accepted"
+        );
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();
@@ -191,7 +195,7 @@ pub async fn serve(
     Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, behind their permits, or with small requests.
+/// The services of the protocols, with admission or with small requests.
 fn routes(engine: Engine, admission: Admission, options: &ServerOptions) -> Routes {
     let edge = Edge { engine, admission, message_bytes: options.message_bytes, idle: options.bounds.idle };
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
@@ -214,8 +218,8 @@ fn routes(engine: Engine, admission: Admission, options: &ServerOptions) -> Rout
         .add_service(Admitted::new(tei_rerank, edge))
 }
 
-/// The services of the protocols without a listener: a request goes in as an HTTP message, and its answer comes out. There is no
-/// health, no reflection and no check of tokens.
+/// The services of the protocols without a listener: takes and returns HTTP messages. Has no health, no reflection and
+/// no token check.
 pub fn in_process(
     engine: Engine,
     admission: Admission,
@@ -225,12 +229,12 @@ pub fn in_process(
     Readable(routes(engine, admission, options).prepare())
 }
 
-/// Health is open to everyone: probes carry no tokens.
+/// Health needs no token, because probes have none.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.v1.Health/")
 }
 
-/// Streams that clients keep for as long as they are connected.
+/// Streams that clients keep open while they are connected.
 fn is_endless(path: &str) -> bool {
     path == "/grpc.health.v1.Health/Watch" || path.starts_with("/grpc.reflection.")
 }

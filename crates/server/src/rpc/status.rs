@@ -11,13 +11,13 @@ use engine::{EngineError, MOST_REPEATED, brief, clipped};
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
-/// The text of every INTERNAL that this server means.
+/// Message of this server's own INTERNAL statuses.
 const INTERNAL: &str = "internal error; see the server's log";
 
-/// The text of a stream's end.
-const CLOSING: &str = "the server closes this connection: questions without an answer were not taken";
+/// Message at the end of a stream whose connection closes.
+const CLOSING: &str = "the server closes this connection: questions without an answer were not processed";
 
-/// The end of the text of every status for a message that was not complete in time.
+/// Common end of the messages of late statuses.
 const LATE: &str = "message was not received in time";
 
 pub(super) fn of(error: &EngineError) -> Status {
@@ -62,18 +62,19 @@ pub(super) fn of(error: &EngineError) -> Status {
     }
 }
 
-/// A task that ended by a panic. Its text is for the log.
+/// A task that panicked. The text of the panic is only logged.
 pub(super) fn of_panic(error: &JoinError) -> Status {
     of(&EngineError::Internal(error.to_string()))
 }
 
-/// The end of a stream of questions whose connection closes. What was not answered can be asked again on a new connection.
+/// The end of a stream of questions whose connection closes. Unanswered questions can be asked again on a new
+/// connection.
 pub(super) fn closing() -> Status {
     let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
     Status::with_error_details(Code::Unavailable, CLOSING, details)
 }
 
-/// Whether a status is that of [`closing`].
+/// True for the status [`closing`].
 pub(super) fn is_closing(status: &Status) -> bool {
     status.code() == Code::Unavailable && status.message() == CLOSING
 }
@@ -83,22 +84,22 @@ pub(super) fn late() -> Status {
     Status::deadline_exceeded(format!("the {LATE}"))
 }
 
-/// The end of a stream of parts of one request, the next of which did not come in time.
+/// The end of a stream of parts of one request whose next part did not come in time.
 pub(super) fn next_late() -> Status {
     Status::deadline_exceeded(format!("the next {LATE}"))
 }
 
-/// The end of a stream of parts of one request that did not come to its end in time.
+/// The end of a stream of parts of one request that did not end in time.
 pub(super) fn stream_late() -> Status {
     Status::deadline_exceeded(format!("the stream's last {LATE}"))
 }
 
-/// Whether a status is one of these: the caller was slow, and the server was not.
+/// True for late statuses: the caller was slow, not the server.
 pub(super) fn is_late(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && status.message().ends_with(LATE)
 }
 
-/// A message field that must be set and is not.
+/// A required message field is not set.
 pub(super) fn unset(field: &str) -> Status {
     of(&EngineError::invalid(field, "must be set"))
 }
@@ -108,10 +109,10 @@ pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// Turns tonic's INTERNAL for a message that it cannot read into INVALID_ARGUMENT, and its RESOURCE_EXHAUSTED for one that unpacks to
-/// too many bytes into the OUT_OF_RANGE of one that has them unpacked. Other statuses stay as they are.
+/// Converts two statuses of tonic: INTERNAL for an unreadable message to INVALID_ARGUMENT, and RESOURCE_EXHAUSTED for a
+/// compressed message that is too large to OUT_OF_RANGE, as for an uncompressed one. Other statuses stay unchanged.
 pub(super) fn readable(status: Status) -> Status {
-    // Ours say when to ask again, or which bound there is.
+    // This server's own statuses have details: a retry time or a bound.
     if status.code() == Code::ResourceExhausted && status.details().is_empty() {
         return Status::out_of_range(status.message());
     }

@@ -23,7 +23,7 @@ use protocol::tei_v1::rerank_server::Rerank;
 /// Longest wait for the next message of a stream.
 const NEXT: Duration = Duration::from_secs(10);
 
-/// Settings of tei.v1.
+/// Options of tei.v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TeiOptions {
     /// Method that scores texts; `None` for the default.
@@ -36,7 +36,7 @@ pub(super) struct Service {
     pub options: TeiOptions,
 }
 
-/// The texts of an answer and what its caller asked to see of them.
+/// The texts of an answer, and the caller's options for them.
 struct Shown {
     /// Empty unless texts are returned.
     texts: Vec<String>,
@@ -134,7 +134,7 @@ impl Service {
         messages: Streaming<tei_v1::RerankStreamRequest>,
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
         let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
-        // For the whole stream: a caller that sends a message now and then must not keep its place.
+        // For the whole stream: a caller that sends messages slowly must not keep its slot.
         let messages = tokio::time::timeout(MESSAGE, messages).await;
         let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
@@ -151,7 +151,7 @@ impl Service {
     }
 }
 
-/// Reads a stream to its end. Its size is bounded as that of a request is, so that a stream cannot take more memory.
+/// Reads a stream to its end. Bounds its size like that of a request, and thereby its memory.
 async fn collect(
     mut messages: Streaming<tei_v1::RerankStreamRequest>,
     limits: &Limits,
@@ -223,7 +223,7 @@ impl Rerank for Service {
         &self,
         request: Request<Streaming<tei_v1::RerankStreamRequest>>,
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
-        // The stream is one request: it gets its place before its messages are read.
+        // The stream is one request: it gets its slot before its messages are read.
         let call = self.edge.admit(admit::terms(&request)?)?;
         let whole = self.streamed(&call, request.into_inner());
         tokio::select! {

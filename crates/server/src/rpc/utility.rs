@@ -17,10 +17,10 @@ pub(super) struct Service {
     pub edge: Edge,
 }
 
-/// A request to be measured, and whether the answers are returned.
+/// A request to measure; true if the answers are returned.
 type ToMeasure = (UtilityRequest, bool);
 
-/// A request to be evaluated, and whether the answers are returned.
+/// A request to evaluate; true if the answers are returned.
 type ToEvaluate = (EvaluateRequest, bool);
 
 fn to_measure(wire: v1::MeasureUtilityRequest) -> Result<ToMeasure, Status> {
@@ -50,7 +50,7 @@ impl Service {
         Ok(convert_belief::utility_response(&report, whole, &generator.info))
     }
 
-    /// A question of a stream. It is checked before it waits for its permit with all that it holds.
+    /// A question of a stream. Checked before it waits for a slot and holds its memory.
     async fn measure_question(
         &self,
         terms: Terms,
@@ -85,7 +85,7 @@ impl Service {
         Ok(convert_evaluate::response(&report, &metrics, threshold, whole, &generator.info))
     }
 
-    /// As [`Service::measure_question`].
+    /// Like [`Service::measure_question`].
     async fn evaluate_question(
         &self,
         terms: Terms,

@@ -7,7 +7,7 @@ use tower_http::validate_request::{ValidateRequest, ValidateRequestHeaderLayer};
 
 use super::{Caller, Peer, Refused, Tokens};
 
-/// Refuses requests without a valid token. The others carry their [`Caller`] in their extensions.
+/// Refuses requests without a valid token. Adds the [`Caller`] to the extensions of the others.
 #[derive(Clone)]
 pub struct Authenticate<R> {
     tokens: Arc<Tokens>,
@@ -16,8 +16,8 @@ pub struct Authenticate<R> {
 }
 
 impl<R> Authenticate<R> {
-    /// A layer that checks `tokens`. `open` tells by the path of a request whether it needs no token. `refuse` makes the response
-    /// to a refusal.
+    /// A layer that checks `tokens`. `open` is true for the paths that need no token. `refuse` makes the response to a
+    /// refusal.
     pub fn layer(
         tokens: Arc<Tokens>,
         open: fn(&str) -> bool,
@@ -27,7 +27,8 @@ impl<R> Authenticate<R> {
     }
 }
 
-/// Learns the caller of a request. A layer outside the check of tokens puts it into the request's extensions.
+/// Receives the caller of a request from the token check. A layer outside the check adds it to the request's
+/// extensions.
 #[derive(Debug, Clone, Default)]
 pub struct LearnsCaller(Arc<OnceLock<Caller>>);
 

@@ -22,7 +22,7 @@ use super::in_flight::InFlight;
 use super::response::Parts;
 use super::{Closing, Peer};
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
@@ -31,34 +31,34 @@ pub enum Protocol {
     Http2,
 }
 
-/// Bounds on connections, so that no client holds more of the server than they say.
+/// Bounds on the resources that a client may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most connections at once. Further ones are closed as soon as they are accepted.
+    /// Most connections at once. Further ones are closed right after they are accepted.
     pub connections: usize,
-    /// Most requests in progress on one HTTP/2 connection; HTTP/1.1 has one at a time.
+    /// Most requests in flight on one HTTP/2 connection; HTTP/1.1 has one at a time.
     pub streams: u32,
     /// Most bytes of the header fields of a request. A request over HTTP/1.1 has at most [`HEADER_FIELDS`] of them.
     pub header_bytes: u32,
-    /// Most streams that a client may have reset before the server took them up. More close the connection: this is the
-    /// pattern of the rapid-reset attack (CVE-2023-44487).
+    /// Most streams that a client may have reset before the server accepted them. More close the connection: this is
+    /// the pattern of the rapid-reset attack (CVE-2023-44487).
     pub pending_resets: usize,
     /// Longest TLS handshake.
     pub handshake: Duration,
-    /// How long a connection may have no request; `None` for no bound.
+    /// Longest time of a connection without requests; `None` for no bound.
     pub idle: Option<Duration>,
-    /// How old a connection may become; `None` for no bound. It differs by up to a tenth between connections, so that the
-    /// clients of a server do not connect again all at once.
+    /// Longest life of a connection; `None` for no bound. It varies by up to a tenth between connections, so that
+    /// clients do not all reconnect at once.
     pub age: Option<Duration>,
-    /// How long requests may go on after the connection has reached its age.
+    /// Time for requests to end after the connection has reached its age.
     pub age_grace: Duration,
-    /// How long a connection that closes for want of requests waits for its client to close.
+    /// Time for the client of an idle connection to close it.
     pub closing: Duration,
     /// Time between HTTP/2 pings; `None` for none.
     pub keepalive: Option<Duration>,
-    /// How long a client may take to answer a ping.
+    /// Longest time for a client to answer a ping.
     pub keepalive_timeout: Duration,
-    /// How long a client may leave a part of a response unread.
+    /// Longest time for which a client may leave a part of a response unread.
     pub unread: Duration,
 }
 
@@ -84,30 +84,30 @@ impl Default for Bounds {
 /// Most header fields of a request over HTTP/1.1.
 pub const HEADER_FIELDS: usize = 100;
 
-/// Most bytes of the body of an HTTP/2 stream that wait to be read.
+/// Most unread bytes of the body of an HTTP/2 stream.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// Most bytes that wait on a connection of so many streams: all that its streams may send. With less, streams that are not read
-/// would keep the others from what they wait for.
+/// Most unread bytes of a connection with this many streams: enough for all of them. With less, unread streams would
+/// block the others.
 fn connection_window(streams: u32) -> u32 {
     // The most that HTTP/2 allows (RFC 9113, section 6.9.1).
     const MOST: u32 = (1 << 31) - 1;
     STREAM_WINDOW.saturating_mul(streams).clamp(STREAM_WINDOW, MOST)
 }
 
-/// Least buffer that hyper takes for HTTP/1.1.
+/// hyper's smallest buffer for HTTP/1.1.
 const LEAST_BUFFER: usize = 8_192;
 
-/// What all connections of a listener share.
+/// Shared by all connections of a listener.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub protocol: Protocol,
     pub bounds: Bounds,
     /// Requests that a stopping server finishes.
     pub requests: InFlight,
-    /// Whether a request of this path goes on for as long as the client likes, so that a stopping server does not wait for it.
+    /// True for paths whose requests last until the client ends them. A stopping server does not wait for these.
     pub endless: fn(&str) -> bool,
-    /// Ends the connections once their requests are answered.
+    /// Ends the connections after their requests are answered.
     pub stop: CancellationToken,
 }
 
@@ -135,8 +135,8 @@ where
         Protocol::Http1 => {
             let bytes = bounds.header_bytes as usize;
             let mut builder = http1::Builder::new();
-            // hyper's timer for headers would also end connections that wait for their next request. `Life` ends those that
-            // have no complete header for too long.
+            // hyper's timer for headers would also end connections that wait for their next request. `Life` ends
+            // connections without a complete header.
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(None)
@@ -161,21 +161,21 @@ where
     }
 }
 
-/// When a connection ends.
+/// Decides when a connection ends.
 struct Life {
     peer: Peer,
     bounds: Bounds,
-    /// Its requests in progress.
+    /// Its requests in flight.
     open: InFlight,
-    /// Tells its requests that it closes.
+    /// Signals to its requests that it closes.
     closing: Closing,
     stop: CancellationToken,
 }
 
 impl Life {
-    /// Serves the connection, and closes it when it is idle, old, or the server stops.
+    /// Serves the connection. Closes it when it is idle or old, or when the server stops.
     async fn lead(self, connection: impl GracefulConnection<Error = hyper::Error>) {
-        // Closes the connection once: first in agreement with the client, then without.
+        // Closes the connection in two steps: first gracefully, then by force.
         let Self { peer, bounds, open, closing: Closing(closing), stop } = self;
         let mut connection = pin!(connection);
         let mut graced = false;
@@ -189,7 +189,8 @@ impl Life {
                     return;
                 }
                 () = &mut end => {
-                    // Requests that came while an unused connection was being closed end as those of an old one do.
+                    // Requests that arrived while an idle connection was closing get the same grace as those of an old
+                    // one.
                     if closing.is_cancelled() && (graced || open.count() == 0) {
                         tracing::debug!(peer = %peer.0, "connection cut");
                         return;
@@ -200,7 +201,7 @@ impl Life {
                 () = unused(&open, bounds.idle), if !closing.is_cancelled() => {
                     end.set(at(Some(Instant::now() + bounds.closing)));
                 }
-                // The drain of the server bounds what is left.
+                // The server's drain bounds the rest.
                 () = stop.cancelled(), if !closing.is_cancelled() => end.set(at(None)),
             }
             closing.cancel();
@@ -209,7 +210,7 @@ impl Life {
     }
 }
 
-/// Sleeps until `end`, or for ever.
+/// Sleeps until `end`, or forever.
 async fn at(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,
@@ -217,12 +218,12 @@ async fn at(end: Option<Instant>) {
     }
 }
 
-/// An age between nine tenths and all of `age`, by the client's port.
+/// An age between nine tenths of `age` and `age`, depending on the client's port.
 fn spread(age: Duration, peer: Peer) -> Duration {
     age * (1_000 - u32::from(peer.0.port() % 100)) / 1_000
 }
 
-/// Resolves when there were no requests for the time of `bound`.
+/// Resolves after `bound` without requests.
 async fn unused(open: &InFlight, bound: Option<Duration>) {
     match bound {
         Some(bound) => open.none_for(bound).await,

@@ -1,4 +1,4 @@
-//! Counts the requests in progress, on a connection or in the whole server.
+//! Counts the requests in flight, on a connection or in the whole server.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl InFlight {
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Resolves when the count has been 0 for so long.
+    /// Resolves when the count has been 0 for `time`.
     pub async fn none_for(&self, time: Duration) {
         let mut changes = self.0.subscribe();
         loop {

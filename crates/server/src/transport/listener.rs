@@ -16,10 +16,10 @@ use tower_service::Service;
 use super::connection::{self, Bounds, Protocol, Shared};
 use super::{InFlight, Peer, Tls};
 
-/// What the listener needs to know beside its service.
+/// Options of a listener.
 #[derive(Clone)]
 pub struct Options {
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
     /// Bounds on connections.
     pub bounds: Bounds,
@@ -27,25 +27,25 @@ pub struct Options {
     pub tls: Option<Arc<Tls>>,
     /// Counts the requests that a stopping server finishes.
     pub requests: InFlight,
-    /// Whether a request of this path goes on for as long as the client likes. Such requests are not counted.
+    /// True for paths whose requests last until the client ends them. Such requests are not counted.
     pub endless: fn(&str) -> bool,
 }
 
 impl Options {
-    /// A listener for plain text in this protocol, whose requests all end.
+    /// A plain-text listener whose requests all end.
     #[must_use]
     pub fn new(protocol: Protocol, bounds: Bounds) -> Self {
         Self { protocol, bounds, tls: None, requests: InFlight::default(), endless: |_| false }
     }
 }
 
-/// Pause after a failed accept. The usual cause is a lack of file descriptors, and connections have to end first.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, and connections must end first.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Least time between two warnings about connections, so that nobody fills the log from outside.
+/// Least time between two warnings about connections, so that clients cannot fill the log.
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
 
-/// If a warning may be logged now. `last` is when the last one was.
+/// True if a warning may be logged now. `last` is the time of the last one.
 fn is_due(last: &mut Option<Instant>) -> bool {
     let due = last.is_none_or(|last| last.elapsed() >= BETWEEN_WARNINGS);
     if due {
@@ -54,8 +54,8 @@ fn is_due(last: &mut Option<Instant>) -> bool {
     due
 }
 
-/// Accepts connections and serves requests on them until `stop`. Then the listener closes, connections end when their requests
-/// are answered, and the future resolves after the last of them. Dropping it ends all connections at once.
+/// Accepts connections and serves requests on them until `stop`. Then the listener closes, connections end when their
+/// requests are answered, and the future resolves after the last of them. Dropping it ends all connections at once.
 pub async fn serve<S, B>(listener: TcpListener, service: S, options: Options, stop: CancellationToken)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -101,7 +101,7 @@ where
             }
             Err(error) => {
                 if is_due(&mut warned) {
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -111,19 +111,19 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-/// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
-/// generator before every step.
+/// Time for the last step of a cancelled call: a computation checks its call every few milliseconds, the generator
+/// before every step.
 const LAST_STEP: Duration = Duration::from_secs(1);
 
-/// The end of a drain, in which what is left is cancelled and answered. It is part of the drain, so that whoever sends SIGTERM
-/// can count on it.
+/// The last part of a drain, in which the remaining calls are cancelled and answered. It is included in the drain, so
+/// that a sender of SIGTERM can rely on the length of the drain.
 #[must_use]
 pub fn last_step(drain: Duration) -> Duration {
     LAST_STEP.min(drain / 5)
 }
 
-/// [`serve`] until `stop` resolves; what is in flight then has at most `drain` to end. `cancel` is called for what is left
-/// before the [`last_step`] of it.
+/// [`serve`] until `stop` resolves. Requests in flight then have at most `drain` to end. `cancel` is called before the
+/// [`last_step`] if any remain.
 pub async fn serve_until<S, B>(
     listener: TcpListener,
     service: S,
@@ -146,12 +146,12 @@ pub async fn serve_until<S, B>(
     finish(serving, &requests, drain, cancel).await;
 }
 
-/// How long connections may take to send the last answers after the last request has ended.
+/// Time for connections to send the last answers after the last request has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// The drain of a listener that was told to stop, `serving` being its [`serve`]: requests have at most `drain` to end, and `cancel` is
-/// called for what is left before the [`last_step`] of it. Connections are not waited for: one may have sent half of a head, or
-/// nothing, and a client that watches health keeps its own for as long as it can.
+/// Drains a listener that was told to stop; `serving` is its [`serve`]. Requests have at most `drain` to end, and
+/// `cancel` is called before the [`last_step`] if any remain. Does not wait for connections: one may have sent half of
+/// a head, or nothing, and a client that watches health keeps its connection open.
 pub async fn finish(
     mut serving: impl Future<Output = ()> + Unpin,
     requests: &InFlight,
@@ -173,7 +173,7 @@ pub async fn finish(
     let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), serving).await;
 }
 
-/// Small answers must not wait for the acknowledgement of the ones before them.
+/// Small answers must not wait for the acknowledgement of earlier ones.
 fn nodelay(socket: TcpStream) -> TcpStream {
     let _ = socket.set_nodelay(true);
     socket

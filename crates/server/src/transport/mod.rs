@@ -1,7 +1,7 @@
-//! Who may connect, and within which bounds: TLS, bearer tokens, and the listener with its limits on connections.
+//! Access to the server: TLS, bearer tokens, and the listener with its limits on connections.
 //!
-//! Nothing here knows gRPC. [`listener::serve`] serves any HTTP service, with the same bounds over HTTP/1.1 and HTTP/2, and
-//! [`Authenticate`] is a tower layer that leaves the form of a refusal to its user.
+//! This module does not depend on gRPC. [`listener::serve`] serves any HTTP service, with the same bounds over HTTP/1.1
+//! and HTTP/2. [`Authenticate`] is a tower layer whose user formats the refusals.
 
 mod authenticate;
 pub mod connection;
@@ -25,31 +25,31 @@ pub use tls::{Tls, TlsFiles};
 pub use tokens::{Caller, NewToken, Refused, Tokens};
 pub use watched::FileFault;
 
-/// How often files of certificates and tokens are checked for changes.
+/// Interval between checks of certificate and token files for changes.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Longest time in which the message of a request must come. A caller that sends it slowly, or never, keeps its slot no longer.
+/// Longest time for the message of a request to arrive. A slow caller does not keep its slot longer.
 pub const MESSAGE: Duration = Duration::from_secs(30);
 
-/// Address of the connected client. The listener puts it into the extensions of each request.
+/// Address of the connected client; an extension of each request, set by the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub std::net::SocketAddr);
 
-/// Cancelled when the connection of a request takes no more requests: the server stops, or the connection is old. The listener
-/// puts it into the extensions of each request, for those that would otherwise go on for as long as the client likes.
+/// Cancelled when the connection of a request accepts no more requests, because the server stops or the connection is
+/// old. An extension of each request, set by the listener. Requests without a natural end should then end.
 #[derive(Debug, Clone, Default)]
 pub struct Closing(pub CancellationToken);
 
-/// Files that decide who may connect.
+/// Files for access control.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessFiles {
     /// Certificate and key of the server; `None` for plain text.
     pub tls: Option<TlsFiles>,
-    /// File of tokens; `None` where no token is needed.
+    /// File of tokens; `None` if no token is needed.
     pub tokens: Option<PathBuf>,
 }
 
-/// Who may connect. Clones share the certificates and tokens.
+/// Access control. Clones share the certificates and tokens.
 #[derive(Clone, Default)]
 pub struct Access {
     /// TLS settings of new connections; `None` for plain text.
@@ -72,19 +72,19 @@ impl Access {
         }
     }
 
-    /// Reads the files again that changed since they were read, or all of them where `all`. Files that cannot be used leave
-    /// what is in use unchanged, and the log says why. Returns the faults.
+    /// Reloads the files that changed, or all of them if `all`. If files cannot be used, the values in use stay
+    /// unchanged, and the log says why. Returns the faults.
     pub fn reload(&self, all: bool) -> Vec<FileFault> {
         let tls = self.tls.as_ref().and_then(|tls| tls.reload(all).err());
         tls.into_iter().chain(self.tokens.reload(all).err()).collect()
     }
 
-    /// Takes up changed files until it is dropped, within `interval` of a change.
+    /// Reloads changed files until it is dropped, within `interval` of a change.
     pub async fn follow(&self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
             let access = self.clone();
-            // Files may lie on a slow file system.
+            // Files may be on a slow file system.
             let _ = tokio::task::spawn_blocking(move || access.reload(false)).await;
         }
     }

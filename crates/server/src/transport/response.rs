@@ -1,4 +1,4 @@
-//! Response bodies that do not wait in memory for a client that does not read them.
+//! Response bodies that do not fill the memory if a client does not read them.
 
 use std::io::{Error, ErrorKind};
 use std::pin::{Pin, pin};
@@ -12,35 +12,35 @@ use tokio::sync::mpsc;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Largest part of a response that is handed to HTTP/2 at once. HTTP/2 buffers all that it is given, whether the client reads
-/// or not.
+/// Largest part of a response that is passed to HTTP/2 at once. HTTP/2 buffers everything that it gets, even if the
+/// client does not read.
 const PART: usize = 16 << 10;
 
 /// A response body, part by part.
 pub(super) struct Parts(Option<mpsc::Receiver<Result<Frame<Bytes>, BoxError>>>);
 
 impl Parts {
-    /// Reads `body` in a task, which ends when the client has taken the last part, has left, or has left a part waiting for the
-    /// time of `unread`: then the response is dropped. `counted` is dropped with it.
+    /// Reads `body` in a task, which ends when the client has read the last part or has disconnected. It also ends when
+    /// the client leaves a part unread for `unread`; the response is then dropped. `counted` is dropped at the end.
     pub fn of<B>(body: B, unread: Duration, counted: impl Send + 'static) -> Self
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        // Such a response is sent as headers alone. gRPC clients rely on that.
+        // An empty response is sent as headers only. gRPC clients rely on that.
         if body.is_end_stream() {
             return Self(None);
         }
         let (sender, parts) = mpsc::channel(2);
         tokio::spawn(async move {
             let _counted = counted;
-            // Room for the error: the channel is full when the client does not read.
+            // Reserved for the error: the channel is full if the client does not read.
             let Ok(error) = sender.clone().reserve_owned().await else { return };
             tokio::select! {
                 () = sender.closed() => {}
                 outcome = pump(body, &sender, unread) => {
                     if let Err(problem) = outcome {
-                        tracing::debug!(%problem, "response not sent to its end");
+                        tracing::debug!(%problem, "response not sent completely");
                         error.send(Err(problem));
                     }
                 }
@@ -72,7 +72,7 @@ where
     Ok(())
 }
 
-/// Waits until there is room for a frame, for the time of `unread` at most.
+/// Waits at most `unread` for room for a frame.
 async fn offer(frame: Frame<Bytes>, parts: &Sender, unread: Duration) -> Result<(), BoxError> {
     match tokio::time::timeout(unread, parts.send(Ok(frame))).await {
         Ok(sent) => Ok(sent?),
@@ -126,7 +126,7 @@ mod tests {
         let open = InFlight::default();
         let mut parts = Parts::of(Full::new(Bytes::from(vec![7; 9 * PART])), SHORT, open.begin());
         open.none().await;
-        // A client that reads again learns that the response is not complete.
+        // A client that reads again must see that the response is incomplete.
         assert!(parts.frame().await.unwrap().is_ok());
         assert!(parts.frame().await.unwrap().is_err());
     }

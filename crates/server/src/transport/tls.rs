@@ -1,4 +1,4 @@
-//! TLS of the server: certificate, key, and the authority of client certificates, replaced while the server runs.
+//! TLS of the server: certificate, key, and the authority of client certificates, reloaded while the server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::watched::{FileFault, Watched, content};
 /// PEM files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by those of intermediate authorities.
+    /// The server's certificate, followed by the intermediate certificates.
     pub certificate: PathBuf,
     /// The certificate's private key.
     pub key: PathBuf,
-    /// Certificates of the authorities that client certificates must come from; `None` where clients need none.
+    /// Certificates of the authorities for client certificates; `None` if clients need none.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The same settings for both protocols: a client is told by ALPN which of them the port speaks.
+/// Equal except for ALPN, which states the one protocol of the port.
 struct Configs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
@@ -47,7 +47,7 @@ impl Tls {
         Ok(Self { watched, mutual })
     }
 
-    /// Performs handshakes with the settings in use, for a port of this protocol. Connections that exist keep theirs.
+    /// Performs handshakes with the current settings, for a port of this protocol. Existing connections keep theirs.
     #[must_use]
     pub fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
         let configs = self.watched.get();
@@ -57,7 +57,7 @@ impl Tls {
         }))
     }
 
-    /// Whether clients must present a certificate.
+    /// True if clients must present a certificate.
     #[must_use]
     pub const fn asks_for_certificates(&self) -> bool {
         self.mutual
@@ -88,7 +88,7 @@ fn config(files: &TlsFiles) -> Result<Configs, FileFault> {
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        FileFault::new(&files.certificate, &format!("does not go with {}: {error}", files.key.display()))
+        FileFault::new(&files.certificate, &format!("does not match {}: {error}", files.key.display()))
     })?;
     let mut http1 = config.clone();
     http1.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -101,7 +101,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFault> 
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let read = read.map_err(|error| FileFault::new(path, &format!("no certificates in PEM: {error}")))?;
     if read.is_empty() {
-        return Err(FileFault::new(path, &"holds no certificate"));
+        return Err(FileFault::new(path, &"contains no certificate"));
     }
     Ok(read)
 }

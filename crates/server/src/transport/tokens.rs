@@ -1,7 +1,7 @@
-//! Bearer tokens: the server keeps SHA-256 hashes, callers send the tokens.
+//! Bearer tokens: the server stores SHA-256 hashes, callers send the tokens.
 //!
-//! A token is 32 random bytes, so a hash without salt suffices: there is no dictionary to try. A file holds one line
-//! `NAME:HASH` for each token. Several tokens may share a name, so that a caller can change its token without a gap.
+//! A token is 32 random bytes, too many for a dictionary, so its hash needs no salt. A file has one line `NAME:HASH`
+//! per token. Several tokens may share a name, so that a caller can change its token without downtime.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,25 +14,25 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use super::watched::{FileFault, Watched, content};
 
-/// Longest name of a caller in bytes. It stands in every log line of its calls.
+/// Longest name of a caller in bytes. Every log line of its calls contains it.
 const NAME_BYTES: usize = 64;
 
-/// Beginning of every token made by [`NewToken::new`], so that scanners for leaked secrets can find them.
+/// Prefix of every token from [`NewToken::new`], for scanners of leaked secrets.
 const PREFIX: &str = "rerankd_";
 
-/// Who calls, by the token.
+/// The caller, identified by its token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller(Option<Arc<str>>);
 
 impl Caller {
-    /// Name of the token; `None` where the server needs none.
+    /// Name of the token; `None` if the server needs none.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-/// Why a request is refused. No variant holds what was sent.
+/// The reason for a refusal. No variant contains the caller's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no `authorization` header.
@@ -66,21 +66,21 @@ impl Tokens {
             let text = String::from_utf8(content(&own, true)?).map_err(|_| FileFault::new(&own, &"must be UTF-8"))?;
             let entries = parse(&text).map_err(|problem| FileFault::new(&own, &problem))?;
             if entries.is_empty() {
-                tracing::warn!(path = %own.display(), "the file holds no token: every call is refused");
+                tracing::warn!(path = %own.display(), "the file contains no token: every call is refused");
             }
             Ok(entries)
         });
         Ok(Self(Some(Watched::new("tokens", vec![path.to_owned()], read)?)))
     }
 
-    /// Whether calls must carry a token.
+    /// True if calls must carry a token.
     #[must_use]
     pub const fn required(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Finds the caller of a request by its `authorization` header. Every hash is compared, in constant time, so that the
-    /// duration of a refusal tells nothing of a token.
+    /// Finds the caller of a request by its `authorization` header. Every hash is compared, in constant time, so that
+    /// the duration of a refusal reveals nothing about a token.
     ///
     /// # Errors
     /// [`Refused`].
@@ -129,7 +129,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // The line may hold a token by mistake, so it is not quoted.
+        // Not quoted, because the line may contain a token by mistake.
         let fault = |problem: &str| format!("line {number}: {problem}");
         let (name, hash) = line.split_once(':').ok_or_else(|| fault("must be NAME:HASH"))?;
         if !is_name(name) {
@@ -161,9 +161,9 @@ fn hex(bytes: &[u8]) -> String {
 
 /// A token made for a caller. It is not stored anywhere.
 pub struct NewToken {
-    /// What the caller sends.
+    /// The token, for the caller.
     pub token: String,
-    /// What is appended to the file of tokens.
+    /// The line for the file of tokens.
     pub line: String,
 }
 
@@ -171,7 +171,7 @@ impl NewToken {
     /// Makes a token from 32 random bytes of the operating system.
     ///
     /// # Errors
-    /// `name` cannot be the name of a token, or there are no random bytes; in words.
+    /// A message, if `name` is not a valid name or there are no random bytes.
     pub fn new(name: &str) -> Result<Self, String> {
         if !is_name(name) {
             return Err("the name must be 1 to 64 letters, digits, dots, dashes or underscores".to_owned());
@@ -207,7 +207,11 @@ mod tests {
         assert_eq!(tokens.check(&headers("Bearer secret")).unwrap().name(), Some("search"));
         assert_eq!(tokens.check(&headers(&format!("bearer {}", new.token))).unwrap().name(), Some("indexer"));
         assert_eq!(tokens.check(&headers("Bearer secre")), Err(Refused::Unknown));
-        assert_eq!(tokens.check(&headers(&format!("Bearer {SECRET}"))), Err(Refused::Unknown), "the hash is no token");
+        assert_eq!(
+            tokens.check(&headers(&format!("Bearer {SECRET}"))),
+            Err(Refused::Unknown),
+            "the hash is not a token"
+        );
         assert_eq!(tokens.check(&HeaderMap::new()), Err(Refused::Missing));
         for malformed in ["secret", "Basic secret", "Bearer "] {
             assert_eq!(tokens.check(&headers(malformed)), Err(Refused::Malformed), "{malformed}");
@@ -226,7 +230,7 @@ mod tests {
         assert!(!Tokens::default().required());
     }
 
-    /// A token in the place of a hash is the likely mistake.
+    /// A token instead of a hash is the likely mistake.
     #[test]
     fn faults_name_the_line_and_quote_nothing() {
         let folder = tempfile::tempdir().unwrap();

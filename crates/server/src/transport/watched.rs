@@ -1,4 +1,4 @@
-//! A value read from files, which is replaced when the files change and can be read.
+//! A value read from files, reloaded when the files change.
 
 #[cfg(unix)]
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use parking_lot::{Mutex, RwLock};
 pub struct FileFault {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it. It never quotes the content.
+    /// The problem. Never quotes the content.
     pub problem: String,
-    /// Whether the file could not be read, which may pass without a change of the file.
+    /// True if the file could not be read. A later attempt may succeed even if the file does not change.
     pub unread: bool,
 }
 
@@ -26,17 +26,17 @@ impl FileFault {
         Self { path: path.to_owned(), problem: problem.to_string(), unread: false }
     }
 
-    /// The same for a file that the system did not let us read.
+    /// A fault of a file that could not be read.
     fn unread(path: &Path, error: &std::io::Error) -> Self {
         Self { unread: true, ..Self::new(path, error) }
     }
 }
 
-/// Modification time, size, and what a system tells beside them; `None` for a file that is not there. A token that was exchanged for
-/// another is of the same size, and reproducible archives give every file the same modification time.
+/// Modification time, size and further metadata; `None` for a missing file. Time and size do not suffice: a replaced
+/// token has the same size, and reproducible archives give every file the same time.
 type Stamp = Option<(SystemTime, u64, [i64; 3])>;
 
-/// When the entry of a file changed, and which it is.
+/// Change time and inode number of a file.
 #[cfg(unix)]
 fn entry(metadata: &std::fs::Metadata) -> [i64; 3] {
     use std::os::unix::fs::MetadataExt;
@@ -50,26 +50,26 @@ fn entry(_: &std::fs::Metadata) -> [i64; 3] {
 
 type Reader<T> = Box<dyn Fn() -> Result<T, FileFault> + Send + Sync>;
 
-/// The value, its files, and how it is read from them.
+/// The value, its files, and the function that reads them.
 pub(super) struct Watched<T> {
     what: &'static str,
     paths: Vec<PathBuf>,
     read: Reader<T>,
     value: RwLock<Arc<T>>,
-    /// The last attempt. Held while the files are read, so that attempts follow each other.
+    /// The last attempt. Locked while the files are read, so that attempts do not overlap.
     seen: Mutex<Seen>,
 }
 
 struct Seen {
     stamps: Vec<Stamp>,
-    /// Whether the files could not be read then: they are read again although they did not change.
+    /// True if the files could not be read. Then they are read again even if they did not change.
     unread: bool,
 }
 
 impl<T> Watched<T> {
     /// Reads the value. `what` names it in the log.
     pub(super) fn new(what: &'static str, paths: Vec<PathBuf>, read: Reader<T>) -> Result<Self, FileFault> {
-        // Stamps are taken before the files are read: a change meanwhile is then seen at the next check.
+        // Stamps are taken before the files are read, so that the next check sees a change in between.
         let seen = Seen { stamps: stamps(&paths), unread: false };
         let value = read()?;
         Ok(Self { what, paths, read, value: RwLock::new(Arc::new(value)), seen: Mutex::new(seen) })
@@ -80,17 +80,18 @@ impl<T> Watched<T> {
         Arc::clone(&self.value.read())
     }
 
-    /// Reads the files again if they changed since the last attempt, or in any case where `always`.
+    /// Reads the files again if they changed since the last attempt, or if `always`.
     ///
     /// # Errors
-    /// The files cannot be used; the value is unchanged, and the log says so. A fault of which the attempt before told is none.
+    /// The files cannot be used; the value is unchanged, and the log says so. A fault that the last attempt reported is
+    /// not returned again.
     pub(super) fn reload(&self, always: bool) -> Result<(), FileFault> {
         let mut seen = self.seen.lock();
         let now = stamps(&self.paths);
         if !always && seen.stamps == now && !seen.unread {
             return Ok(());
         }
-        // One line in the log for a series of attempts that fail alike.
+        // Consecutive attempts with the same fault log one line.
         let again = seen.unread && seen.stamps == now;
         *seen = Seen { stamps: now, unread: false };
         match (self.read)() {
@@ -119,7 +120,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     paths.iter().map(stamp).collect()
 }
 
-/// Whether this state of a file was not asked for before: files that cannot be used are read again and again.
+/// True if this state of the file is new: unusable files are read repeatedly.
 #[cfg(unix)]
 fn changed(path: &Path, metadata: &std::fs::Metadata) -> bool {
     static WARNED: Mutex<BTreeMap<PathBuf, Stamp>> = Mutex::new(BTreeMap::new());
@@ -127,7 +128,7 @@ fn changed(path: &Path, metadata: &std::fs::Metadata) -> bool {
     WARNED.lock().insert(path.to_owned(), stamp) != Some(stamp)
 }
 
-/// Reads a file of at most a mebibyte. A warning is logged where others than owner and group may read it and it is `secret`.
+/// Reads a file of at most a mebibyte. Logs a warning if it is `secret` and other users may read or write it.
 pub(super) fn content(path: &Path, secret: bool) -> Result<Vec<u8>, FileFault> {
     const MOST_BYTES: u64 = 1 << 20;
     let fault = |error: std::io::Error| FileFault::unread(path, &error);
@@ -151,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// The process had no file descriptor left when a token was revoked, and the token stayed valid.
+    /// A token that is revoked while the process has no free file descriptor must not stay valid.
     #[test]
     fn a_file_that_could_not_be_read_is_read_again() {
         let scratch = tempfile::tempdir().unwrap();
@@ -161,7 +162,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let read = move || match counted.fetch_add(1, Ordering::Relaxed) {
             1 | 2 => Err(FileFault::unread(&at, &std::io::Error::other("too many open files"))),
-            4 => Err(FileFault::new(&at, &"is no list of tokens")),
+            4 => Err(FileFault::new(&at, &"is not a list of tokens")),
             _ => content(&at, false),
         };
         let watched = Watched::new("tokens", vec![path.clone()], Box::new(read)).unwrap();
@@ -170,7 +171,7 @@ mod tests {
         assert!(watched.reload(false).is_ok(), "it is not reported again");
         watched.reload(false).unwrap();
         assert_eq!(*watched.get(), b"newer");
-        // What is wrong in the file stays so until it changes.
+        // A fault in the file persists until the file changes.
         std::fs::write(&path, "newest").unwrap();
         assert!(watched.reload(false).is_err());
         watched.reload(false).unwrap();

@@ -1,4 +1,4 @@
-//! Bodies of every peer, and the faults of them.
+//! Bodies of every kind of client, and their faults.
 
 use super::*;
 use engine::methods;
@@ -63,7 +63,8 @@ fn a_body_of_every_peer_is_read() {
     );
     assert!(tei.tei && tei.raw_scores && tei.echo && tei.request.passages.len() == 1);
     assert_eq!((tei.request.truncate, tei.request.cut_side), (Some(true), CutSide::Beginning));
-    // RAGFlow's client of Xinference sends its flags as strings; JavaScript and Lua clients may write counts with a fraction.
+    // RAGFlow's client of Xinference sends its flags as strings; JavaScript and Lua clients may write counts with a
+    // fraction.
     let xinference =
         read(r#"{"query": "q", "documents": ["a"], "return_documents": "false", "return_len": "true", "top_n": 1.0}"#);
     assert_eq!((xinference.echo, xinference.request.top_n), (false, Some(1)));
@@ -116,7 +117,7 @@ fn faults_are_named_in_the_shape_of_the_body() {
     let rows = [
         (r#"{"documents": ["a"]}"#, "query: must be set"),
         (r#"{"query": "q"}"#, "documents: must be set"),
-        (r#"{"query": {"image": "x"}, "documents": ["a"]}"#, "query.image: is not read"),
+        (r#"{"query": {"image": "x"}, "documents": ["a"]}"#, "query.image: is not supported"),
         (r#"{"query": "q", "documents": ["a"], "top_n": -1}"#, "top_n: must be a whole number of 0 or more"),
         (r#"{"query": "q", "documents": ["a"], "top_n": "2"}"#, "top_n: must be"),
         (r#"{"query": "q", "documents": ["a"], "top_n": 1.5}"#, "top_n: must be"),
@@ -138,10 +139,10 @@ fn faults_are_named_in_the_shape_of_the_body() {
         assert!(found.starts_with(message) && shape == Shape::Nested, "{body}: {found}");
     }
     let (shape, found) = refused(r#"{"query": "q", "texts": [{"image": "x"}]}"#);
-    assert_eq!((shape, found.starts_with("texts[0].image: is not read")), (Shape::Tei, true), "{found}");
+    assert_eq!((shape, found.starts_with("texts[0].image: is not supported")), (Shape::Tei, true), "{found}");
 }
 
-/// Programs that write bodies by hand, or by a template, differ in letter case and begin with a mark.
+/// Hand-written bodies and templates vary in letter case, and some begin with a byte-order mark.
 #[test]
 fn other_spellings_are_read() {
     let marked = read(
@@ -166,9 +167,9 @@ fn other_spellings_are_read() {
     assert_eq!(halves.warnings, warned);
 }
 
-/// A body that was encoded twice came back whole, escaped, up to three times.
+/// The error must not quote a body that was encoded twice: it may be large and private.
 #[test]
-fn a_string_is_told_to_be_encoded_twice() {
+fn a_body_that_was_encoded_twice_is_refused() {
     let twice = serde_json::to_string(r#"{"query": "who?", "documents": ["secret text"]}"#).unwrap();
     let (_, found) = refused(&twice);
     assert!(found.starts_with("body: was encoded twice") && !found.contains("secret"), "{found}");
