@@ -100,7 +100,7 @@ async fn references_are_scored_in_every_context_with_the_samples() {
 }
 
 #[tokio::test]
-async fn without_references_are_no_scores_and_their_tokens_count() {
+async fn without_references_there_are_no_scores_and_their_tokens_count() {
     let server = server().await;
     let none =
         measure(&server, v1::MeasureUtilityRequest { question: "who".into(), references: Vec::new(), ..request(true) })
