@@ -1,4 +1,4 @@
-//! Who asks, and what.
+//! Callers and their requests.
 
 use std::net::IpAddr;
 use std::str::FromStr;
