@@ -52,7 +52,7 @@ fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
     assert!(page.contains("class=\"verdict\"") && page.contains("<svg") && !page.contains("href=\"http"), "{page}");
     assert!(std::fs::read_to_string(Path::new(&out).join("analysis.md")).unwrap().contains("\n|---|"));
-    // The same command prints the stored results again.
+    // A repeated command prints the stored results.
     let results = || std::fs::read_to_string(Path::new(&out).join("results.jsonl")).unwrap();
     let before = results();
     let again = run(&[&asked[..], more].concat());

@@ -56,7 +56,7 @@ fn a_comparison_says_which_method_to_take() {
     let sentence = verdict["sentence"].as_str().unwrap();
     assert!(sentence.starts_with("Take bm25: nDCG@10 1.000, 0.569 above the retriever's order"), "{sentence}");
     page_and_markdown(&out, sentence);
-    // The same command ranks nothing again. Other settings are refused by name, and so are fewer lists.
+    // A repeated command ranks nothing again. Other settings are refused by name, and so are fewer lists.
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     figures(&asked(&["--out", place]));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());

@@ -73,7 +73,7 @@ fn an_evaluation_writes_results_summary_and_report() {
             - report.matches("http://www.w3.org/2000/svg").count() * usize::from(outside == "http://www");
         assert_eq!(found, 0, "the report asks for {outside}");
     }
-    // The same command again evaluates nothing. Other settings are refused by name.
+    // A repeated command evaluates nothing. Other settings are refused by name.
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     succeeded(&run(&asked));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());

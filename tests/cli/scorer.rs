@@ -166,7 +166,7 @@ fn a_comparison_shows_the_gain_of_the_scorer_over_the_generator() {
         sentence.contains("query-generation (nDCG@10") && sentence.contains("query-generation+generator"),
         "{sentence}"
     );
-    // The same command continues. Without `--by-generator` it is another comparison.
+    // A repeated command continues. Without `--by-generator` it is another comparison.
     let again = compared("both", &["--by-generator"], &[("scorer.model", &merged)]).0;
     assert!(again.status.success() && again.stdout == output.stdout, "{}", error(&again));
     let other = compared("both", &[], &[("scorer.model", &merged)]).0;

@@ -22,7 +22,7 @@ fn request() -> v1::RerankRequest {
     request
 }
 
-/// The same request in words that the tiny embedding model knows.
+/// [`request`] in words that the tiny embedding model knows.
 fn readable() -> v1::RerankRequest {
     let mut request = request();
     request.query = "what makes the tide".into();
