@@ -19,7 +19,7 @@ use super::list::List;
 /// Most tokens of an answer.
 const ANSWER_TOKENS: usize = 24;
 
-/// How contexts are measured.
+/// Settings for measuring contexts.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
     /// Methods whose orders are measured in addition to the default's.

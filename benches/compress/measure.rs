@@ -41,7 +41,7 @@ pub const COMPRESSORS: [Compressor; 3] = [
 /// equal length.
 pub const CONTEXTS: usize = 1 + RATIOS.len() * COMPRESSORS.len() * 3;
 
-/// How a question is measured.
+/// Settings for measuring a question.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The retriever's first passages that make up the context.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub samples: usize,
 }
 
-/// The way in which a context is made.
+/// The way in which a context is made from the passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     Whole,

@@ -40,7 +40,7 @@ pub struct Options<'a> {
     pub target: &'a Target,
     /// True if requests were sent at their times, regardless of earlier answers.
     pub open_loop: bool,
-    /// For how long requests were sent.
+    /// The period in which requests were sent.
     pub period: Duration,
 }
 

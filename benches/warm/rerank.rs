@@ -1,4 +1,4 @@
-//! Seconds of a whole rerank: cached passages against new ones.
+//! Duration of a complete rerank: cached passages against new ones.
 
 use protocol::v1::Method;
 

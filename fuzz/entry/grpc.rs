@@ -42,7 +42,7 @@ pub const METHODS: [&str; 21] = [
     "rerankd.v1.BeliefService/CheckCitations",
 ];
 
-/// How the bytes become a body.
+/// The form in which the input's bytes are sent as a request body.
 enum Form {
     /// One message.
     Message,

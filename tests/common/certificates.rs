@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew for each.
+//! Certificates for tests; every test generates its own.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::path::{Path, PathBuf};

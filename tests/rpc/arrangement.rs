@@ -177,7 +177,11 @@ async fn served_requests_are_learnt_from_and_stored() {
             .await
             .unwrap();
     }
-    assert_eq!(stored(position_bias, Origin::Learnt), profiles, "rotations teach nothing: the prior decides their weights");
+    assert_eq!(
+        stored(position_bias, Origin::Learnt),
+        profiles,
+        "rotations teach nothing: the prior decides their weights"
+    );
     server.stop().await;
 }
 

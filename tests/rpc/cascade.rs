@@ -82,8 +82,8 @@ async fn the_answer_says_what_each_signal_adds() {
     server.stop().await;
 }
 
-/// Each word is in one passage of the list. In the collection one word is in nearly every document, so it tells
-/// nothing.
+/// Each word is in one passage of the list. In the collection one word is in nearly every document, so it says nothing
+/// about relevance.
 #[tokio::test]
 async fn frequencies_of_the_collection_tell_which_word_counts() {
     let server = Scripted::default().serve().await;

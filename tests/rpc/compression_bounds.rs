@@ -164,7 +164,11 @@ async fn the_ranking_scores_the_passages_for_the_compression() {
         let alone = ask(&server, v1::RerankRequest { compression: None, ..ranked }).await;
         server.stop().await;
         let utilities = |answer: &v1::RerankResponse| answer.results.clone();
-        assert_eq!(utilities(&together), utilities(&alone), "{method:?}: the compression changes nothing for the method");
+        assert_eq!(
+            utilities(&together),
+            utilities(&alone),
+            "{method:?}: the compression changes nothing for the method"
+        );
         let order: Vec<&str> = together.results.iter().map(|one| TEXTS[one.original_index as usize]).collect();
         let server = Scripted::default().serve().await;
         let apart = compressed(&server, &order, base).await;

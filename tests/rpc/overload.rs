@@ -202,7 +202,7 @@ async fn without_a_deadline_the_wait_is_bounded() {
     drained(server).await;
 }
 
-/// A request that an idle server could not answer in time is told so, without a retry delay.
+/// A request that an idle server could not answer in time gets a message that says so, without a retry delay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_impossible_deadline_is_not_blamed_on_load() {
     let (server, service) = server(None).await;

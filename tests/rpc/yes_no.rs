@@ -66,10 +66,7 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
                 let score = 1.0 / (1.0 + (-result.utility).exp());
                 assert!((result.score - score).abs() < 1e-9, "{prompt}: utility 0 is a score of 0.5");
             }
-            assert_eq!(
-                response.none_helps, None,
-                "{prompt}: no score means that a passage does not help"
-            );
+            assert_eq!(response.none_helps, None, "{prompt}: no score means that a passage does not help");
             // The cache holds the prompt prefix, but no passage after a query.
             let again = rerank(&running, request).await.unwrap();
             assert_close(TOLERANCE, &utilities(&again), &expected);
