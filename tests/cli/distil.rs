@@ -202,7 +202,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     assert!(error(&resumed).contains("8 bytes of an incomplete line were dropped"), "{}", error(&resumed));
     assert!(std::fs::read(&killed).unwrap() == std::fs::read(&whole).unwrap());
 
-    // The same command in two parts, without a kill.
+    // Repeats the command in two parts, without a kill.
     let parts = path("parts.jsonl");
     succeeded(&asked(&parts, &["--questions", "2"]));
     assert_eq!(parsed(&parts).len(), 3);
