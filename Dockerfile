@@ -4,8 +4,8 @@
 #   docker build -t rerankd:0.1.0 .                      the server: no shell, no Python, no models
 #   docker build -t rerankd:0.1.0-pull --target pull .   with Python and pip, for `rerankd models pull` of catalogue models
 #
-# MODELS lists names of the catalogue to include, for example --build-arg MODELS="smollm2-135m-instruct all-minilm-l6-v2 onnxruntime". Read their licences before you
-# distribute such an image.
+# MODELS lists catalogue models to include, for example --build-arg MODELS="smollm2-135m-instruct all-minilm-l6-v2
+# onnxruntime". Read their licences before you distribute such an image.
 
 FROM rust:1.95-slim-trixie AS build
 RUN apt-get update \
@@ -14,14 +14,14 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 ARG MODELS=""
-# A cache of its own for each architecture and base: image-root.sh takes the newest kernels that it finds in it.
+# A separate cache for each architecture, because image-root.sh uses the newest kernels that it finds in the cache.
 ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=rerankd-target-${TARGETARCH},target=/src/target \
     scripts/build-portable.sh \
  && ONNXRUNTIME_STORE=/store scripts/image-root.sh target/release /image \
  && if [ -n "$MODELS" ]; then \
-      # Which tensor type is fastest depends on the CPU that serves.
+      # The fastest tensor type depends on the CPU of the server, so it is not measured here.
       /image/usr/bin/rerankd models pull $MODELS --set models.store=/image/usr/share/rerankd/models --set generator.reencode_megabytes=off \
       && chmod -R a+rX,go-w /image/usr/share/rerankd/models; \
     fi
@@ -39,12 +39,12 @@ CMD ["models", "pull"]
 FROM scratch AS server
 COPY --from=build /image /
 COPY --from=build --chown=10001:10001 /image/var/lib/rerankd /var/lib/rerankd
-# The store is /var/lib/rerankd/models where the configuration names none.
+# The store is /var/lib/rerankd/models, unless the configuration names another one.
 ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
 USER 10001:10001
 WORKDIR /
 EXPOSE 50051 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m CMD ["/usr/bin/rerankd", "health"]
 ENTRYPOINT ["/usr/bin/rerankd"]
-# Other machines reach the ports of a container: the server starts only with TLS, tokens or server.allow_insecure.
+# Other machines can reach a container's ports, so the server starts only with TLS, tokens or server.allow_insecure.
 CMD ["serve", "--listen", "0.0.0.0:50051", "--http-listen", "0.0.0.0:8080"]

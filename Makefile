@@ -1,17 +1,18 @@
 # make demo    prepare the machine, then rerank an example
-# make serve   prepare the machine, then serve gRPC on 127.0.0.1:50051 and HTTP on 127.0.0.1:8080; HTTP=ADDRESS, MODEL=FILE for others
+# make serve   prepare the machine, then serve gRPC on 127.0.0.1:50051 and HTTP on 127.0.0.1:8080; HTTP=ADDRESS, MODEL=FILE for other values
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
 # make test-distil    train a tiny model with models/distil; installs torch once
-# make nightly     what takes long and rarely fails: other features, the image, licences, a minute of fuzzing
-# make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether; needs cargo-fuzz
-# make test-image   build the files of the image and run them as it runs them; needs root, and another build of llama.cpp
+# make nightly     run the slow checks that rarely fail: other features, the image, licences, a minute of fuzzing
+# make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
+# make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
 .PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
-# release, or dev for tests: one profile for all, because llama.cpp is built once per profile.
+# The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
+# profile.
 PROFILE ?= release
 BINARY = target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/rerankd
 
@@ -28,7 +29,7 @@ build:
 	@[ -e $(BINARY) ] || echo "building llama.cpp and rerankd: 6 to 20 minutes on two cores, once" >&2
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-# Fetches the models and measures the tensor types for this CPU, once. Progress goes to standard error.
+# Downloads the models and measures the tensor types for this CPU, once. Progress is printed to standard error.
 models: build
 	@$(BINARY) models pull >/dev/null
 
@@ -59,7 +60,7 @@ fuzz:
 test-helm:
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-helm.sh
 
-# In a folder of its own, because its flags would build everything again.
+# Uses its own target folder, because its flags would rebuild everything.
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models
 test-image: models
 	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable
@@ -67,10 +68,11 @@ test-image: models
 	@ONNXRUNTIME_STORE=$(STORE) ./scripts/image-root.sh target/portable/release target/image
 	@./scripts/test-image.sh target/image $(STORE)
 
-# Compares the engine with a bare loop and a naive program, and all designs and arrangements on labelled questions. Writes
-# docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text,
-# supporting}. QUESTIONS of each file are evaluated; the last CALIBRATE of a file measure the position profiles. Takes hours.
-# After an interruption it continues with the questions that have no scores yet.
+# Compares the engine with a bare loop and a naive program, and compares all designs and arrangements on labelled
+# questions. Writes docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines with the fields id,
+# question, answers and passages {title, text, supporting}. QUESTIONS of each file are evaluated; the last CALIBRATE
+# questions of a file are used to measure the position profiles. Takes hours. After an interruption it continues with
+# the questions that have no scores yet.
 SCORES ?= target/scores.jsonl
 bench-scoring: setup
 	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))
@@ -80,16 +82,17 @@ bench-scoring: setup
 	done
 	@$(CARGO) bench --locked --bench scoring -- judge --out docs $(SCORES)
 
-# Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/: snli-dev.tsv.gz, the
-# answers of EVOUNA, and questions with their passages (see benches/belief/main.rs). PYTHON is an interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
+# Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/:
+# snli-dev.tsv.gz, the answers of EVOUNA, and questions with their passages (see benches/belief/main.rs). PYTHON is an
+# interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
 bench-belief: setup
 	@for part in entailment peer tokens gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
 	@$(BINARY) analyse repeatability --data $(DATA)/qa/nq-200-random-distractors.jsonl.gz --questions 20 --passages 10 --passage-tokens 48 --json
 	@$(BINARY) analyse equivalence --data $(DATA)/equivalence/evouna-nq-1000.jsonl.gz --json
 
-# Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier), and measures
-# EvaluateRanking over gRPC, and the tables of eRAG (rerankd analyse) on QUESTIONS of each file of DATA, labelled lists with
-# answers (docs/papers.md). Pages and figures go to target/evaluation.
+# Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier). Measures
+# EvaluateRanking over gRPC. Computes the tables of eRAG (rerankd analyse) for QUESTIONS of each file of DATA, which
+# contains labelled lists with answers (docs/papers.md). Pages and figures are written to target/evaluation.
 bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
@@ -97,11 +100,11 @@ bench-evaluation: setup
 	  $(BINARY) analyse $$kind --data $$file --out target/evaluation/$$kind-$$(basename $$file | cut -d. -f1) --restart --json --passages 10 --passage-tokens 64 --questions $(or $(QUESTIONS),50) || exit 1; \
 	done; done
 
-# Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines, gzipped or not
-# (docs/comparing.md has the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets a folder a file, and ranking.md
-# with the tables of all files, for docs/ranking.md. After an interruption it continues. Questions that a method refuses do not keep
-# the other files from being compared; the exit code tells of them. SKIP leaves out so many questions at the beginning,
-# PASSAGE_TOKENS cuts passages.
+# Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines,
+# gzipped or not (docs/comparing.md describes the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets
+# one folder for each file, and ranking.md with the tables of all files, for docs/ranking.md. After an interruption it
+# continues. If a method refuses a question, the other files are still compared, and the exit code is not 0. SKIP is the
+# number of questions to skip at the beginning; PASSAGE_TOKENS cuts passages to that length.
 bench-ranking: setup
 	@failed=0; begun=$$(mktemp); trap 'rm -f $$begun' EXIT; for file in $(DATA); do \
 	  folder=$(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1); \
@@ -112,41 +115,46 @@ bench-ranking: setup
 	for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md; \
 	exit $$failed
 
-# What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
-# the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a
-# minute a question; with WHOLE=8, which has all passages as a context for eight questions only, and SAMPLES=0 a quarter of it.
-# MOI=5 adds MOI as published over the retriever's first five, METHODS=query-generation,first the orders of these methods.
+# Measures how a ranking changes answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all
+# passages, compared with the retriever's order, a random order, and an order with the relevant passages first. DATA as
+# for bench-ranking, with answers. Takes about a minute per question, or a quarter of that with SAMPLES=0 and WHOLE=8
+# (only eight questions then use all passages as a context). MOI=5 adds MOI as published over the retriever's first five
+# passages. METHODS=query-generation,first adds the orders of these methods.
 bench-answers: setup
 	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(METHODS),--methods $(METHODS)) $(if $(OUT),--out $(OUT))
 
-# What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
-# tokens, by three compressors, and what they cost, against the whole passages and two shorter contexts of the same tokens. DATA as
-# for bench-answers.
+# Measures how compression changes answers: tokens, log P(reference) and DeltaSePer of the first five passages,
+# compressed to 0.75, 0.5 and 0.25 of their tokens by three compressors, and the cost of compression. Compares them with
+# the uncompressed passages and with two shorter contexts of the same number of tokens. DATA as for bench-answers.
 bench-compress: setup
 	@$(CARGO) bench --locked --bench compress -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5)
 
-# 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
+# Sends requests from 64 hostile callers at once. Measures how long health checks take, peak memory, and the exit after
+# SIGTERM. Generates its own requests.
 bench-hostile: setup
 	@$(CARGO) bench --locked --bench hostile
 
-# Offers .5 to 10 times what the server can do, open loop, and measures the cost of a refusal. LOAD has further options
-# (docs/overload.md): --http URL measures any server of the rerank API. Reports in ghz's schema go to target/load. Makes its own
-# requests.
+# Sends 0.5 to 10 times the load that the server can handle, open loop, and measures the cost of a refusal. LOAD
+# contains further options (docs/overload.md): --http URL measures any server with the rerank API. Reports in ghz's
+# schema are written to target/load. Generates its own requests.
 bench-load: setup
 	@$(CARGO) bench --locked --bench load -- $(LOAD)
 	@$(CARGO) bench --locked --bench load -- --refusal
 
-# Passages that were read before: seconds of a rerank against the first time, a stream of requests under a bounded store, hit
-# rates by simulation, and how far equal requests differ. MODEL is another GGUF file. Makes its own passages.
+# Measures reranks of passages that the server has already read: time compared with the first rerank, a stream of
+# requests with a bounded store, hit rates by simulation, and how far the results of equal requests differ. MODEL is
+# another GGUF file. Generates its own passages.
 bench-warm: setup
 	@$(CARGO) bench --locked --bench warm -- $(if $(MODEL),--model $(MODEL))
 
-# What an accelerator does: agreement with the CPU, seconds of methods, batches, memory, and prefill beside a bare loop. MODEL is another GGUF
-# file, such as one of scripts/random-gguf.py. Runs without an accelerator, too, to see that it works: GPU='--passages 3,5 --rounds 1'.
+# Measures an accelerator: agreement with the CPU, time of the methods, batches, memory, and prefill compared with a
+# bare loop. MODEL is another GGUF file, for example one written by scripts/random-gguf.py. Also runs without an
+# accelerator, to test the benchmark itself: GPU='--passages 3,5 --rounds 1'.
 bench-gpu: setup
 	@$(CARGO) bench --locked $(FEATURES) --bench gpu -- $(if $(MODEL),--model $(MODEL)) $(GPU)
 	@$(CARGO) bench --locked $(FEATURES) --bench scoring -- engine --only prefill --concurrent 1,4,16,64 --rounds $(or $(ROUNDS),5) $(if $(MODEL),--model $(MODEL))
 
-# Mixed calls for SECONDS with everything on: memory, descriptors and threads in the last third beside the third before.
+# Sends mixed calls for SECONDS with all features on. Compares memory, descriptors and threads in the last third with
+# the third before it.
 bench-soak: setup
 	@$(CARGO) bench --locked --bench soak -- --seconds $(or $(SECONDS),1800)

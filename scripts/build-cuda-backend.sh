@@ -3,9 +3,10 @@
 #
 #   build-cuda-backend.sh [--dry-run] SOURCE OUT
 #
-# SOURCE is llama.cpp as the crate llama-cpp-sys-2 contains it: the folders cmake, ggml, include, src and vendor, and CMakeLists.txt. It
-# must be the version that rerankd is built with. OUT gets libggml-cuda.so, to be put beside the binary. The build lies in OUT/build; after an
-# interruption the next call continues it. Needs cmake, a C++ compiler and the CUDA toolkit, but no GPU.
+# SOURCE is llama.cpp as it is packaged in the crate llama-cpp-sys-2: the folders cmake, ggml, include, src and vendor,
+# and CMakeLists.txt. It must be the version that rerankd is built with. The script writes libggml-cuda.so to OUT; put
+# it into the folder of the binary. The build happens in OUT/build; after an interruption the next call continues it.
+# Needs cmake, a C++ compiler and the CUDA toolkit, but no GPU.
 #
 #   CUDA_ARCHITECTURES   GPU generations, as CMake names them; 90 (H100, H200) by default
 #   JOBS                 parallel compilers; one for each core by default
@@ -25,8 +26,8 @@ for needed in CMakeLists.txt cmake ggml/src/ggml-cuda include src vendor/CMakeLi
   [ -e "$source/$needed" ] || { echo "build-cuda-backend: $source/$needed: no such file" >&2; exit 2; }
 done
 
-# Configured from llama.cpp's top, because ggml cannot be configured alone without files that the crate leaves out. The library must
-# not bring a second libggml-base: it finds the one beside it.
+# Configured from llama.cpp's top folder, because configuring ggml alone needs files that the crate omits. The library
+# must not bring a second libggml-base: it uses the one in its own folder.
 settings=(
   -DCMAKE_BUILD_TYPE=Release
   -DBUILD_SHARED_LIBS=ON
@@ -45,7 +46,7 @@ settings=(
   -DLLAMA_BUILD_TESTS=OFF
   -DLLAMA_BUILD_TOOLS=OFF
 )
-# The files of a crate have one old date whatever its version, so that make would keep the objects of another one.
+# All files of a crate have the same old date, whatever its version, so make would reuse the objects of another version.
 built=$out/build/source-of-this-build
 if [ -e "$built" ] && [ "$(cat "$built")" != "$(realpath "$source")" ]; then run rm -rf "$out/build"; fi
 run mkdir -p "$out/build"

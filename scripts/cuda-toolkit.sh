@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Puts together what build-cuda-backend.sh needs of the CUDA toolkit, from NVIDIA's packages in the Python package index: for a machine
-# where the toolkit is not installed. Needs pip, a C compiler and 2 GB, but no GPU and no root.
+# Assembles the parts of the CUDA toolkit that build-cuda-backend.sh needs, from NVIDIA's packages in the Python package
+# index, for a machine without an installed toolkit. Needs pip, a C compiler and 2 GB, but no GPU and no root.
 #
 #   cuda-toolkit.sh [--dry-run] SOURCE FOLDER
 #
-# SOURCE is llama.cpp, as for build-cuda-backend.sh; FOLDER gets the toolkit. Then:
+# SOURCE is llama.cpp, as for build-cuda-backend.sh; the toolkit is written to FOLDER. Then run:
 #
 #   CUDACXX=FOLDER/bin/nvcc CUDAToolkit_ROOT=FOLDER build-cuda-backend.sh SOURCE OUT
 #
-#   CUDA   version of the toolkit, MAJOR.MINOR; 13.0 by default. The machine with the GPU needs a driver for it, and its libraries
-#          libcudart and libcublas of the same major version.
+#   CUDA   version of the toolkit, MAJOR.MINOR; 13.0 by default. The machine with the GPU needs a driver for that version,
+#          and the libraries libcudart and libcublas of the same major version.
 set -euo pipefail
 
 run() { "$@"; }
@@ -29,7 +29,7 @@ case $version in
   *) echo "cuda-toolkit: CUDA=$version: packages of toolkits before 13 contain no nvcc" >&2; exit 2 ;;
 esac
 
-# Nothing is installed: wheels are unpacked beside the folder, which appears when it is whole.
+# Nothing is installed: the wheels are unpacked into a temporary folder, which becomes FOLDER only when it is complete.
 scratch=$(mktemp -d "$(dirname "$folder")/.cuda-toolkit-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 for package in nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl nvidia-cuda-runtime nvidia-cublas; do
@@ -43,13 +43,13 @@ for wheel in (scratch / "wheels").glob("*.whl"):
     wheel.unlink()
 UNPACK
 toolkit=$scratch/nvidia/cu${version%%.*}
-# Wheels keep neither links nor, as zipfile unpacks them, the right to execute.
+# Wheels contain no links, and zipfile does not restore the execute permission.
 run chmod -R u+x "$toolkit/bin" "$toolkit/nvvm/bin"
 run ln -s lib "$toolkit/lib64"
 for name in cudart cublas cublasLt; do
   run ln -s "lib$name.so.${version%%.*}" "$toolkit/lib/lib$name.so"
 done
-# The driver's library comes with the driver. Its functions are named at build time only.
+# The driver's library comes with the driver. The build needs only the names of its functions, so a stub is enough.
 run mkdir -p "$toolkit/lib/stubs"
 grep -rhoE '\bcu(Mem|Device|Get)[A-Za-z0-9]*\(' "$source/ggml/src/ggml-cuda" | sort -u | sed 's/.*/int &void) { return 1; }/' > "$scratch/stub.c"
 run cc -shared -fPIC -Wl,-soname,libcuda.so.1 "$scratch/stub.c" -o "$toolkit/lib/stubs/libcuda.so"

@@ -1,7 +1,8 @@
-"""Chooses the inputs that are kept of those that a fuzz target found: fuzz-keep.py CONTROL FOLDER.
+"""Chooses which of the inputs that a fuzz target found are added to its corpus: fuzz-keep.py CONTROL FOLDER.
 
-CONTROL is libFuzzer's control file of a merge (`-merge_control_file`) without counters, whose first files are those of FOLDER. Each time the input
-is copied into FOLDER that reaches most code that none before it does, until FOLDER has 30 such inputs or nothing is new.
+CONTROL is the control file that libFuzzer writes in a merge (`-merge_control_file`) without counters; its first files
+are those of FOLDER. The script repeatedly copies into FOLDER the input that reaches the most code not yet reached,
+until FOLDER has 30 such inputs or no input reaches anything new.
 """
 
 import shutil
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 
 MOST = 30
-# libFuzzer's control files begin with two counts: of all files, and of those of the first folder.
+# libFuzzer's control files begin with two counts: the number of all files, and the number of files in the first folder.
 COUNTS = 2
 
 
@@ -21,7 +22,7 @@ def main() -> None:
     reached: dict[int, set[str]] = {}
     for line in lines[COUNTS + total :]:
         kind, number, *edges = line.split()
-        # Lines of COV have only what no earlier file reached.
+        # COV lines list only what no earlier file reached; FT lines list everything that a file reaches.
         if kind == "FT":
             reached.setdefault(int(number), set()).update(edges)
     covered: set[str] = set()
@@ -30,7 +31,7 @@ def main() -> None:
     before = len(covered)
     room = MOST - len(list(folder.glob("found-*")))
     while room > 0 and reached:
-        # The smaller of two that reach as much.
+        # If two inputs reach equally much, the smaller one is chosen.
         best = max(reached, key=lambda number: (len(reached[number] - covered), -files[number].stat().st_size))
         new = reached.pop(best) - covered
         if not new:
@@ -40,7 +41,7 @@ def main() -> None:
         shutil.copyfile(files[best], folder / f"found-{files[best].name[:12]}")
         room -= 1
     everything = covered.union(*reached.values())
-    print(f"fuzz: {folder.name}: the inputs kept reach {len(covered)} of {len(everything)} edges found, {before} before")
+    print(f"fuzz: {folder.name}: the corpus reaches {len(covered)} of {len(everything)} edges found; before, it reached {before}")
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 #
 #   image-root.sh [--app-only] BUILD ROOT
 #
-# BUILD is the folder of the binary (target/release). ROOT is created: rerankd with llama.cpp's libraries in usr/lib/rerankd, and, without
-# --app-only, what they need of the system (loader, libraries, certificates, users), so that ROOT alone is an image without a shell.
+# BUILD is the folder of the binary (target/release). ROOT is created. It contains rerankd with llama.cpp's libraries in
+# usr/lib/rerankd and, without --app-only, what they need from the system (loader, libraries, certificates, users), so
+# that ROOT alone is an image without a shell.
 #
 #   ONNXRUNTIME         libonnxruntime.so to include
-#   ONNXRUNTIME_STORE   store of models to take it from; it is fetched into the store where it is not there
+#   ONNXRUNTIME_STORE   model store to copy it from; if the store lacks it, it is downloaded into the store
 #
-# Without either the server looks for the library in its store of models.
+# If neither is set, the server looks for the library in its model store.
 set -euo pipefail
-# The user of the image reads these files, whatever this one keeps to itself.
+# The image's user must be able to read these files, whatever umask the caller has set.
 umask 022
 
 app_only=
@@ -34,7 +35,7 @@ app=$(realpath "$app")
 install -m 755 "$build/rerankd" "$app/rerankd"
 ln -s ../lib/rerankd/rerankd "$root/usr/bin/rerankd"
 
-# The build of llama.cpp that belongs to the binary: the newest with kernels.
+# The build of llama.cpp that belongs to the binary: the newest one that has kernels.
 backends=
 for folder in "$build"/build/llama-cpp-sys-2-*/out; do
   compgen -G "$folder/backends/libggml-cpu-*.so" >/dev/null || continue
@@ -42,14 +43,13 @@ for folder in "$build"/build/llama-cpp-sys-2-*/out; do
 done
 [ -n "$backends" ] || fail "$build: no kernels of llama.cpp; was it built with the feature portable?"
 install -m 644 "$backends"/backends/libggml-*.so "$app/"
-# gcc before 13 miscompiles AMX (.cargo/config.toml): a CPU with AMX then takes the next best kernels, those with AVX-512 and BF16.
+# gcc before 13 miscompiles AMX (.cargo/config.toml). Without these kernels, a CPU with AMX uses the next best ones (AVX-512 and BF16).
 amx=$app/libggml-cpu-sapphirerapids.so
 if [ -e "$amx" ] && readelf -p .comment "$amx" | grep -Eq 'GCC: \(.*\) ([1-9]|1[0-2])\.'; then
   echo "image-root: left out $(basename "$amx"): built by gcc before 13" >&2
   rm "$amx"
 fi
-# Libraries that the binary links are copied under the names that it asks for (libllama.so.0).
-# Some systems install into lib64.
+# Each library is copied under the name that the binary asks for (libllama.so.0). Some systems install into lib64.
 libraries=()
 for library in "$backends"/lib{,64}/lib*.so; do
   if [ -e "$library" ]; then libraries+=("$library"); fi
@@ -62,7 +62,7 @@ done
 strip --strip-unneeded "$app"/rerankd "$app"/*.so*
 if env -u LD_LIBRARY_PATH ldd "$app/rerankd" | grep "not found"; then fail "$app/rerankd does not find its libraries"; fi
 if [ -n "${ONNXRUNTIME_STORE:-}" ]; then
-  # By the assembled program: the one in BUILD does not find its libraries.
+  # Uses the assembled program, because the one in BUILD does not find its libraries.
   "$app/rerankd" models pull onnxruntime --set models.store="$ONNXRUNTIME_STORE"
   ONNXRUNTIME=$ONNXRUNTIME_STORE/onnxruntime/libonnxruntime.so
 fi
@@ -71,7 +71,7 @@ if [ -n "${ONNXRUNTIME:-}" ]; then
 fi
 [ -z "$app_only" ] || exit 0
 
-# The libraries that these files and the loader need, at the paths where the loader looks for them.
+# The libraries that these files and the loader need, at the paths at which the loader looks for them.
 needed=$(LD_LIBRARY_PATH=$app ldd "$app"/rerankd "$app"/*.so* | awk '$2 == "=>" { print $3 } $1 ~ /^\// && NF == 2 { print $1 }' | sort -u)
 for library in $needed; do
   case $library in
@@ -96,5 +96,5 @@ echo 'root:x:0:
 rerankd:x:10001:' > "$root/etc/group"
 echo 'hosts: files dns' > "$root/etc/nsswitch.conf"
 chmod 1777 "$root/tmp"
-# In a container engine's build this folder belongs to the user of the image.
+# When a container engine builds the image, this folder belongs to the image's user.
 if [ "$(id -u)" -eq 0 ]; then chown 10001:10001 "$root/var/lib/rerankd"; fi

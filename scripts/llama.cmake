@@ -1,3 +1,4 @@
-# Read by llama.cpp's build before its first project() (.cargo/config.toml). Its folder `common` and the HTTP client that this
-# brings take a third of the time to compile, and nothing here links them: the binding asks for them whatever features it has.
+# llama.cpp's build reads this file before its first project() (.cargo/config.toml). llama.cpp's folder `common`,
+# together with the HTTP client that it needs, takes a third of the compile time, and nothing in this crate links to it.
+# The binding builds it whatever features are selected.
 set(LLAMA_BUILD_COMMON OFF CACHE BOOL "" FORCE)

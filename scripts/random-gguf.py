@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with random weights in the shape of a known model, to measure speed where no model can be fetched.
+"""Writes a GGUF file with random weights in the shape of a known model, to measure speed on machines that cannot download a model.
 
     random-gguf.py [--dry-run] [--type F16|BF16|F32|Q8_0|Q4_0] [--seed N] SHAPE OUT
 
-Needs the packages gguf and numpy. The vocabulary is byte-level: a text has one token for each byte, and the rest of the vocabulary is
-never used. The file says nothing sensible; equal arguments write equal files.
+Needs the packages gguf and numpy. The vocabulary is byte-level: a text has one token for each byte, and the rest of the
+vocabulary is never used. The model's output is meaningless; equal arguments write equal files.
 """
 
 import argparse
@@ -28,13 +28,13 @@ class Shape:
     rope_base: float
     epsilon: float
     biases: bool  # of query, key and value
-    tied: bool  # whether the output matrix is the embedding matrix
-    normed: bool = False  # whether queries and keys are normalised
-    reranker: bool = False  # whether it has the head of yes and no, and the template of a pair, of Qwen3-Reranker
+    tied: bool  # true if the output matrix is the embedding matrix
+    normed: bool = False  # true if queries and keys are normalised
+    reranker: bool = False  # true if it has Qwen3-Reranker's yes/no head and its template for a query and a document
 
 
 SHAPES = {
-    # Heads of 64, the smallest that fused attention on GPUs supports.
+    # Attention heads of 64 dimensions, the smallest size that fused attention supports on GPUs.
     "tiny": Shape("llama", "llama-bpe", 512, 8192, 4, 256, 768, 4, 2, 10_000.0, 1e-5, False, False),
     "qwen2.5-0.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 24, 896, 4864, 14, 2, 1_000_000.0, 1e-6, True, True),
     "qwen2.5-1.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 28, 1536, 8960, 12, 2, 1_000_000.0, 1e-6, True, True),
@@ -99,7 +99,7 @@ def write(shape, name, kind, seed, path):
 
     quantization = gguf.GGMLQuantizationType[kind]
     random = numpy.random.default_rng(seed)
-    # Speed does not depend on the values, so one stretch of random weights is repeated. Its length is no multiple of any row.
+    # Speed does not depend on the values, so one piece of random weights is repeated. Its length is not a multiple of any row's length.
     stretch = gguf.quants.quantize(random.standard_normal((4099, 256), dtype=numpy.float32) * 0.02, quantization)
     stretch = numpy.frombuffer(stretch.tobytes(), dtype=numpy.uint8)
 
@@ -160,7 +160,7 @@ def main():
     parser.add_argument("out", metavar="OUT", help="file to write")
     parser.add_argument("--type", choices=TYPES, default="F16", help="type of the matrices; F16 by default")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dry-run", action="store_true", help="print the tensors and their number of weights only")
+    parser.add_argument("--dry-run", action="store_true", help="only print the tensors and their number of weights")
     options = parser.parse_args()
     shape = SHAPES[options.shape]
     if not options.dry_run:

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Runs the benchmarks of an accelerator on a machine without cargo. Lies in the folder that pack-gpu.sh packed.
+# Runs the GPU benchmarks on a machine without cargo. pack-gpu.sh copies it into the folder that it packs.
 #
 #   run-gpu.sh [--model FILE] [--parts P,P] [OPTION…]     options of the benchmark; see bench-gpu --help
 #   run-gpu.sh prefill [--model FILE] [--concurrent 1,4,16,64] [--rounds N]
 #   run-gpu.sh random SHAPE FILE [OPTION…]                writes a model with random weights (random-gguf.py)
 #   run-gpu.sh rerankd COMMAND…                           the server and its commands, with the libraries of CUDA
 #
-# Prints a JSON line for each figure. Runs without an accelerator, too, and then tells that it works and nothing else.
+# Prints a JSON line for each figure. It also runs without a GPU; then it shows only that the benchmarks work.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-# The backend is found beside the binary; what it needs of CUDA may lie in the toolkit or in Python packages (those of PyTorch).
+# rerankd finds the CUDA backend in its own folder. The CUDA libraries may be in the toolkit or in Python packages
+# (those of PyTorch).
 libraries=$here
 while IFS= read -r folder; do
   [ ! -d "$folder" ] || libraries=$libraries:$folder

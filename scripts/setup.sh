@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prepares a Debian or Ubuntu machine: installs the packages that building llama.cpp needs and, with --ci, the tools that only
-# CI uses. Installed packages are left as they are. Without root it prints the command to run and stops.
+# Prepares a Debian or Ubuntu machine: installs the packages that building llama.cpp needs and, with --ci, the tools
+# that only CI uses. It changes no package that is already installed. Without root it prints the command to run and
+# stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +16,8 @@ python3 -m pip --version >/dev/null 2>&1 || need "pip is missing: apt-get instal
 
 missing=()
 command -v cmake >/dev/null || missing+=(cmake)
-# bindgen loads libclang at build time; LIBCLANG_PATH names a folder outside the usual ones. The library alone, which other packages
-# bring, lacks the headers that it reads.
+# bindgen loads libclang at build time; LIBCLANG_PATH names a folder outside the usual ones. bindgen also needs clang's
+# headers, which are missing if another package installed the library alone.
 if [ -z "${LIBCLANG_PATH:-}" ] && ! { compgen -G "/usr/lib/llvm-*/lib/libclang*.so*" && compgen -G "/usr/lib/llvm-*/lib/clang/*/include/stddef.h"; } >/dev/null; then
   missing+=(libclang-dev)
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs public Python clients against the release binary: makes an environment for each file of pinned clients once, all at the same
-# time, then runs tests/clients.
+# Tests the release binary with public Python clients. Creates a virtual environment for each file of pinned clients,
+# once and all in parallel, then runs tests/clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${RERANKD:-target/release/rerankd}
@@ -9,7 +9,7 @@ environments=target/clients
 
 make_environment() {
   local wanted=$1 environment=$environments/$2
-  # The file is copied last: without it the environment is not complete.
+  # The requirements file is copied last, so an environment without it is incomplete.
   cmp -s "$wanted" "$environment/requirements.txt" && "$environment/bin/python" -c '' 2>/dev/null && return
   "$python" -m venv --clear "$environment"
   "$environment/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains a tiny random model with models/distil against the release binary: makes an environment with the pinned packages once, in
-# DISTIL_ENVIRONMENT (target/distil). A folder that holds anything else is left alone.
+# Trains a tiny random model with models/distil against the release binary. Creates a virtual environment with the
+# pinned packages, once, in DISTIL_ENVIRONMENT (target/distil). A folder that contains anything else is not touched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RERANKD=${RERANKD:-$PWD/target/release/rerankd}
@@ -11,11 +11,11 @@ stamp=$environment/requirements.txt
 mark=$environment/made-by-test-distil
 made_here() { [ -e "$mark" ] || { [ -e "$stamp" ] && [ -e "$environment/pyvenv.cfg" ]; }; }
 if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && ! made_here; then
-  echo "test-distil: $environment: is not an environment of this script; name another one in DISTIL_ENVIRONMENT" >&2
+  echo "test-distil: $environment: was not created by this script; set DISTIL_ENVIRONMENT to another folder" >&2
   exit 2
 fi
 if ! cmp -s models/distil/requirements.txt "$stamp" || ! "$environment/bin/python" -c 'import torch' 2>/dev/null; then
-  # The mark comes first: what fails half-way is made anew the next time.
+  # The mark is written first, so that an environment that was left incomplete is created again the next time.
   rm -rf "$environment"
   mkdir -p "$environment"
   touch "$mark"

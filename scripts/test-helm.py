@@ -17,11 +17,11 @@ CHART = ROOT / "helm" / "rerankd"
 TOOLS = ROOT / ".tools" / "bin"
 RENDERED = ROOT / "target" / "helm"
 
-# The oldest version that the chart supports, and the newest whose schemas are installed.
+# The oldest version that the chart supports, and the newest one that has installed schemas.
 VERSIONS = ["1.30", "1.37"]
-# Kinds of other projects, for which Kubernetes has no schema.
+# Kinds that other projects define, for which Kubernetes has no schema.
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
-# Findings that are no fault: the policy, the kind of object, and the reason.
+# Findings that are not faults: the policy, the kind of object, and the reason.
 EXCEPTIONS = {
     ("CKV_K8S_43", "StatefulSet"): "the operator chooses whether to set image.digest",
     ("CKV_K8S_43", "Pod"): "the operator chooses whether to set image.digest",
@@ -30,9 +30,9 @@ EXCEPTIONS = {
     ("CKV_K8S_35", "StatefulSet"): "the client of the Hub reads HF_TOKEN; only the init container has it",
     ("CKV_K8S_8", "Pod"): "the connection test ends by itself",
     ("CKV_K8S_9", "Pod"): "the connection test ends by itself",
-    ("CKV2_K8S_6", "Pod"): "the connection test serves nobody",
+    ("CKV2_K8S_6", "Pod"): "the connection test accepts no connections",
 }
-# Values that must be refused, and a part of the message.
+# Values that the chart must refuse, and a part of the message.
 REFUSED = {
     "allowInsecure=false": "the server would be open",
     "tls.enabled=true": "tls.existingSecret",
@@ -75,7 +75,7 @@ def within(labels, selector):
 
 
 def check_set(name, objects, given):
-    """Checks what one object says about another."""
+    """Checks that the objects of one rendering agree with each other."""
     kinds = {}
     for item in objects:
         kinds.setdefault(item["kind"], []).append(item)
@@ -94,11 +94,11 @@ def check_set(name, objects, given):
     check(within(labels, stateful["spec"]["selector"]["matchLabels"]), f"{name}: the StatefulSet does not select its pods")
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
     services = kinds["Service"]
-    check(stateful["spec"]["serviceName"] in [item["metadata"]["name"] for item in services], f"{name}: serviceName")
+    check(stateful["spec"]["serviceName"] in [item["metadata"]["name"] for item in services], f"{name}: serviceName names no Service")
     for service in services:
         check(within(labels, service["spec"]["selector"]), f"{name}: a Service does not select the pods")
         for port in service["spec"]["ports"]:
-            check(ports.get(port["targetPort"]) == port["port"], f"{name}: port {port['name']} of a Service")
+            check(ports.get(port["targetPort"]) == port["port"], f"{name}: a Service's port {port['name']} is not the container's")
     for budget in kinds.get("PodDisruptionBudget", []):
         check(within(labels, budget["spec"]["selector"]["matchLabels"]), f"{name}: the PodDisruptionBudget selects nothing")
     for policy in kinds.get("NetworkPolicy", []):
@@ -112,7 +112,7 @@ def check_set(name, objects, given):
         check("metrics" in named, f"{name}: the ServiceMonitor's Service has no metrics")
     for scaled in kinds.get("HorizontalPodAutoscaler", []) + kinds.get("ScaledObject", []):
         check("replicas" not in stateful["spec"], f"{name}: two objects set the number of replicas")
-        check(scaled["spec"]["scaleTargetRef"]["name"] == stateful["metadata"]["name"], f"{name}: what is scaled")
+        check(scaled["spec"]["scaleTargetRef"]["name"] == stateful["metadata"]["name"], f"{name}: the autoscaler does not scale the StatefulSet")
 
     claims = [claim["metadata"]["name"] for claim in stateful["spec"].get("volumeClaimTemplates", [])]
     volumes = [volume["name"] for volume in pod["volumes"]] + claims
@@ -137,12 +137,12 @@ def check_configuration(name, kinds, pod, server, ports, given):
             kept = config[section].get(key)
             check((type(kept), kept) == (type(value), value), f"{name}: {section}.{key} is {kept!r} in rerankd.toml, {value!r} in the values")
     listening = {"grpc": config["server"]["listen"], **{key: config[key]["listen"] for key in ("http", "metrics") if key in config}}
-    # One of the value sets is for a cluster of IPv6.
+    # One of the value sets is for an IPv6 cluster.
     address = "[::]" if name == "tls" else "0.0.0.0"
     expected = {key: f"{address}:{port}" for key, port in ports.items()}
     check(listening == expected, f"{name}: the server listens on {listening}, the container on {expected}")
     secured = "tls" in config or "auth" in config
-    check(config["server"].get("allow_insecure", False) != secured, f"{name}: allow_insecure and TLS or tokens")
+    check(config["server"].get("allow_insecure", False) != secured, f"{name}: allow_insecure must be true exactly without TLS and tokens")
     phases = [config["server"]["lame_duck_seconds"], config["server"]["drain_seconds"], server["lifecycle"]["preStop"]["sleep"]["seconds"]]
     check(pod["terminationGracePeriodSeconds"] >= sum(phases) + 10, f"{name}: the grace period ends before {phases} and ten seconds")
     mounts = [mount["mountPath"] for mount in server["volumeMounts"]]
@@ -163,7 +163,7 @@ def check_configuration(name, kinds, pod, server, ports, given):
 def check_policies():
     checkov = [TOOLS / "checkov", "--directory", RENDERED, "--framework", "kubernetes", "--skip-download", "--quiet", "--output", "json"]
     report = json.loads(subprocess.run(checkov, capture_output=True, text=True, check=False).stdout)
-    check(report["summary"]["passed"] > 100 and report["summary"]["parsing_errors"] == 0, f"policies: {report['summary']}")
+    check(report["summary"]["passed"] > 100 and report["summary"]["parsing_errors"] == 0, f"policies: too few checks passed, or a file did not parse: {report['summary']}")
     used = set()
     for finding in report["results"]["failed_checks"]:
         policy, kind = finding["check_id"], finding["resource"].split(".")[0]
@@ -179,7 +179,7 @@ def main():
     RENDERED.mkdir(parents=True)
     sets = {"default": [], **{path.name.removesuffix("-values.yaml"): ["--values", path] for path in sorted(CHART.glob("ci/*-values.yaml"))}}
     if not (CHART / "files" / "alerts.yaml").is_file():
-        print("test-helm: no files/alerts.yaml: value set monitoring left out", file=sys.stderr)
+        print("test-helm: no files/alerts.yaml: the value set monitoring is skipped", file=sys.stderr)
         del sets["monitoring"]
     crate = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]

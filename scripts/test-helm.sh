@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README, alert rules. Installs its tools
-# into .tools.
-# RERANKD names a binary; with one, or after a build, the rendered configurations are read by `rerankd check-config`, too.
+# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README, alert rules. Installs
+# its tools into .tools.
+# If a binary exists (RERANKD, or else the release build), `rerankd check-config` also checks the rendered
+# configurations.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,14 +29,15 @@ if ! [[ "$(.tools/bin/helm version --short 2>/dev/null)" == v4.2.3* ]]; then
   install -m 755 "$scratch/helm/helm" .tools/bin/helm
 fi
 
-# promtool is in the distribution's package of Prometheus, of which nothing else is installed: 2.42 in Debian 12.
+# promtool is part of the distribution's package of Prometheus; nothing else of that package is installed. Debian 12 has
+# 2.42.
 promtool=$(command -v promtool || echo .tools/bin/promtool)
 if ! "$promtool" --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
   echo "test-helm: installing promtool into .tools" >&2
-  # Where nothing answers, apt would wait for minutes, and try again.
+  # If no server answered, apt would wait for minutes and then retry.
   apt=(apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=0)
   download() { (cd "$scratch" && "${apt[@]}" download prometheus) >>"$scratch/apt.log" 2>&1; }
-  # A fresh container has no lists of packages.
+  # A fresh container has no package lists.
   { download || { "${apt[@]}" update >>"$scratch/apt.log" 2>&1 && download; }; } \
     && dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch/prometheus" 2>>"$scratch/apt.log" \
     && install -m 755 "$scratch/prometheus/usr/bin/promtool" .tools/bin/promtool 2>>"$scratch/apt.log" || true
@@ -45,11 +47,11 @@ if "$promtool" --version >/dev/null 2>&1; then
   "$promtool" test rules tests/alerts.yaml
   rules="the alert rules were checked"
 else
-  rules="THE ALERT RULES WERE NOT CHECKED: there is no promtool, and no package of it (apt-get install prometheus)"
+  rules="THE ALERT RULES WERE NOT CHECKED: promtool is not installed, and its package could not be downloaded (apt-get install prometheus)"
 fi
 
 .tools/bin/python scripts/chart-readme.py --check
 .tools/bin/python scripts/test-helm.py
-# Last, where it is read.
+# Printed last, so that it is noticed.
 if [[ -s "$scratch/apt.log" ]]; then tail -n 5 "$scratch/apt.log" >&2; fi
 echo "test-helm: $rules" >&2

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the files of the image (scripts/image-root.sh) as the image is run: user 10001, a read-only root, a writable store and /tmp, nothing
-# else of this machine. Needs root, for mounts of its own; it leaves no mount behind.
+# Runs the files of the image (scripts/image-root.sh) under the same conditions as the image: user 10001, a read-only
+# root, a writable store and /tmp, and nothing else of this machine. Needs root to mount folders; it leaves no mount
+# behind.
 #
 #   test-image.sh ROOT STORE
 #
-# STORE is a store with the default models. It is copied, so that the server may write.
+# STORE is a model store with the default models. It is copied, so that the server may write to it.
 set -euo pipefail
 umask 022
 if [ $# -ne 2 ]; then
@@ -12,7 +13,7 @@ if [ $# -ne 2 ]; then
   exit 2
 fi
 if [ -z "${TEST_IMAGE_INSIDE:-}" ]; then
-  # A mount namespace: whatever happens, the mounts end with it.
+  # In a mount namespace of its own: whatever happens, the mounts disappear when the script ends.
   TEST_IMAGE_INSIDE=1 exec unshare --mount --propagation private "$(realpath "$0")" "$(realpath "$1")" "$(realpath "$2")"
 fi
 source=$1 store=$2
@@ -40,7 +41,7 @@ mount --bind "$scratch/store" "$root/var/lib/rerankd"
 mount --bind "$scratch/tmp" "$root/tmp"
 mount -t proc proc "$root/proc"
 
-# Becomes rerankd without a process between, so that `$!` is the server.
+# Replaces itself with rerankd without an intermediate process, so that `$!` is the server.
 enter=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
   setpriv --no-new-privs chroot --userspec=10001:10001 "$root" /usr/bin/rerankd)
 fail() { echo "test-image: $1" >&2; cat "$scratch/log" >&2; exit 1; }

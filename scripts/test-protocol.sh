@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the protocol with that of the last release: a change that breaks its clients fails. Before the first release there is
-# nothing to compare with.
+# Compares the protocol with that of the last release, and fails if a change breaks existing clients. Before the first
+# release there is nothing to compare with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,4 +1,4 @@
-//! Rules of the sources that the compiler does not hold.
+//! Rules for the sources that the compiler does not check.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Sources of pure code: numbers in, numbers out. Their crates name neither tokio nor tracing; cargo holds that.
+/// Sources of pure code: numbers in, numbers out. Their crates depend on neither tokio nor tracing, which cargo checks.
 const PURE: [&str; 6] = [
     "crates/numeric/src/",
     "crates/moi/src/",

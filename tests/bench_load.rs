@@ -1,4 +1,4 @@
-//! How the load benchmark reads the answers of servers over HTTP: what counts as answered, refused and late.
+//! The load benchmark's reading of answers over HTTP: answered, refused or late.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,7 +37,7 @@ fn only_a_ranking_of_all_documents_is_an_answer() {
     assert_eq!(code(&answer(&[(1, 0.9)])), Code::DataLoss);
     assert_eq!(code(&answer(&[(1, 0.9), (1, 0.8)])), Code::DataLoss);
     assert_eq!(code(&answer(&[(1, 0.9), (2, 0.8)])), Code::DataLoss);
-    // What llama-server says of a document that it could not read.
+    // llama-server's score of a document that it could not read.
     assert_eq!(code(&answer(&[(1, 0.9), (0, -1e6)])), Code::DataLoss);
     assert_eq!(code(br#"{"error": "busy"}"#), Code::DataLoss);
     assert_eq!(code(b"<html>"), Code::DataLoss);
@@ -54,7 +54,7 @@ fn refusals_and_passed_deadlines_are_told_apart() {
     assert!(message.starts_with("503: é") && message.len() < 250, "{message}");
 }
 
-/// Answers one request after `delay` and returns what was asked, in lower case.
+/// Answers one request after `delay`. Returns the outcome, and the request in lower case.
 async fn ask(caller: &str, model: Option<&str>, delay: Duration, left: Option<Duration>) -> ((Code, String), String) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1/rerank", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What the chart, the unit and the compose file say of a server, against what it does.
+//! Statements of the chart, the unit and the compose file about a server, against its behaviour.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that fails says where")]
 
 fn file(path: &str) -> String {
@@ -12,22 +12,22 @@ fn number(text: &str, key: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("{key} has no number: {rest:.20}"))
 }
 
-/// After its drain a server takes up to eight seconds (docs/operating.md), and the chart waited for five.
+/// After its drain a server takes up to eight seconds (docs/operating.md).
 #[test]
 fn a_server_is_not_killed_before_it_can_have_stopped() {
     let config = rerankd::config::Config::from_parts(None, &[], &[]).unwrap();
     let phases = (config.server.drain + config.server.lame_duck).as_secs();
     assert!(number(&file("deploy/rerankd.service"), "TimeoutStopSec=") >= phases + 10);
     assert!(number(&file("compose.yaml"), "stop_grace_period:") >= phases + 10);
-    // Docker alone kills after ten seconds.
+    // By default Docker kills after ten seconds.
     assert!(number(&file("docs/deploying.md"), "--stop-timeout ") >= phases + 10);
     let helpers = file("helm/rerankd/templates/_helpers.tpl");
     let grace = helpers.split_once("define \"rerankd.grace\"").unwrap().1;
     assert!(number(grace, "add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain") >= 10);
 }
 
-/// README.md of the chart is written by scripts/chart-readme.py. Edited by hand, it said what its source did not, and CI found
-/// out after half an hour. What the script makes of values.yaml is checked by `make test-helm`.
+/// scripts/chart-readme.py writes README.md of the chart. This test finds edits by hand early; `make test-helm` checks
+/// the rows from values.yaml.
 #[test]
 fn the_readme_of_the_chart_has_the_text_of_its_source() {
     let page = file("helm/rerankd/README.md");

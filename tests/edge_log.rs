@@ -1,4 +1,4 @@
-//! What the log says of a call with a token, at every level.
+//! The log of a call with a token, at every level.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use server::rpc::server::ServerOptions;
 use server::transport::{Access, AccessFiles, NewToken};
 use tonic::Request;
 
-/// Everything that is logged, at every level.
+/// The log at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

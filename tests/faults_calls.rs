@@ -1,5 +1,5 @@
-//! Calls that end in every way but the good one: callers that vanish, messages that never end, a model that fails under load.
-//! After each of them nothing is left in the server, and it serves.
+//! Calls that end badly: callers that vanish, messages that never end, a model that fails under load. After each of
+//! them the server holds nothing of the call, and still serves.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -53,7 +53,7 @@ async fn serves(server: &Running) {
     }
 }
 
-/// One request, by the operation that its number stands for, until its end.
+/// Runs one request of the operation `number % 4` to its end.
 async fn ask(channel: tonic::transport::Channel, number: usize) -> Result<(), tonic::Status> {
     let mut reranks = v1::rerank_service_client::RerankServiceClient::new(channel.clone());
     let request = wire(["who is alpha?", "where is delta?"][number / 4 % 2], &PASSAGES);
@@ -82,15 +82,15 @@ async fn ask(channel: tonic::transport::Channel, number: usize) -> Result<(), to
     Ok(())
 }
 
-/// A thousand requests of four operations, given up at moments between their sending and some times their service: before they
-/// are read, in the queue, between steps, while answers are sent. Half of them take their connection with them.
+/// A thousand requests of four operations, cancelled at moments from their sending to a few times their service: before
+/// they are read, in the queue, between steps, while answers are sent. Half of them close their connections, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_cancelled_requests_leave_nothing() {
     let _alone = alone().await;
     let server = Scripted { queue_length: 512, delay: Duration::from_micros(20), ..Scripted::default() }.serve().await;
     serves(&server).await;
     let before = leaks::descriptors("self");
-    // A pause of the machine must not make it so long that all are answered.
+    // The shortest of four, because after a pause of the machine all requests would be answered.
     let mut longest = Duration::MAX;
     for _ in 0..4 {
         let began = Instant::now();
@@ -104,7 +104,7 @@ async fn a_thousand_cancelled_requests_leave_nothing() {
     for number in 0..1_000_usize {
         let place = Arc::clone(&room).acquire_owned().await.unwrap();
         let channel = if number % 8 < 4 { shared.clone() } else { server.channel().await };
-        // All of 0 to 996, in an order that jumps.
+        // All values from 0 to 996, in a scattered order.
         let share = u32::try_from(number * 617 % 997).unwrap();
         cancelled.spawn(async move {
             let _place = place;
@@ -137,7 +137,7 @@ async fn a_thousand_cancelled_requests_leave_nothing() {
 
 /// The first half of a message, and then nothing: a reset, a closed connection, or silence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_of_a_message_holds_its_place_for_a_bounded_time() {
+async fn half_of_a_message_holds_its_slot_for_a_bounded_time() {
     let _alone = alone().await;
     let server = Scripted::default().serve().await;
     serves(&server).await;
@@ -168,14 +168,14 @@ async fn half_of_a_message_holds_its_place_for_a_bounded_time() {
     begun.body.send_data(bytes::Bytes::new(), true).unwrap();
     assert_eq!(raw::code(begun.answer.await.unwrap()).await, Code::InvalidArgument);
 
-    // Without a deadline the server has its own: half a minute, or less for the parts of a stream.
+    // Without a deadline the server's own applies: half a minute, or less for the parts of a stream.
     let text = tei_v1::RerankStreamRequest { query: "who?".into(), text: "alpha".into(), ..Default::default() };
     let text = framed(&text.encode_to_vec());
     let streamed = [text.clone(), text[..text.len() / 2].to_vec()].concat();
     let began = Instant::now();
     let unary = connection.begin(RERANK, &[], half).await;
     let stream = connection.begin("/tei.v1.Rerank/RerankStream", &[], &streamed).await;
-    // What takes no permit has the same, and needs no token for health.
+    // It also applies to methods without a slot, which health and information are.
     let health = connection.begin("/grpc.health.v1.Health/Check", &[], &[0, 0, 0, 0, 9, 10]).await;
     let info = connection.begin("/rerankd.v1.ModelService/GetServerInfo", &[], &[0, 0, 0, 0, 9, 10]).await;
     for begun in [unary, stream, health, info] {
@@ -191,8 +191,8 @@ async fn half_of_a_message_holds_its_place_for_a_bounded_time() {
     server.stop().await;
 }
 
-/// Half of a message on a stream of many requests: those before it are answered, the rest holds no place, and the stream ends.
-/// A stream that is silent for less time goes on.
+/// Half of a message on a stream of many requests: the requests before it are answered, the rest holds no slot, and the
+/// stream ends. A shorter silence does not end a stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
     let _alone = alone().await;
@@ -223,8 +223,8 @@ async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
     server.stop().await;
 }
 
-/// A connection had one window of the size of a stream's: a stream that nobody read used it up, and a message that had begun on
-/// another one did not get through.
+/// A stream that nobody reads must not use up the window of its connection, or messages on other streams do not get
+/// through.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_is_not_read_holds_up_no_other() {
     let _alone = alone().await;
@@ -236,7 +236,7 @@ async fn a_stream_that_is_not_read_holds_up_no_other() {
     let mut connection = Connection::open(&server.address).await;
     let message = framed(&wire("who is alpha?", &PASSAGES).encode_to_vec());
     let (half, rest) = message.split_at(message.len() / 2);
-    // The second permit is its own, so that the questions of the stream wait for one, and the stream is not read.
+    // This request has the second slot. The requests of the stream wait for one, so the stream is not read.
     let mut begun = connection.begin(RERANK, &[], half).await;
     common::wait_for("the request is in", || server.admission.in_flight() == 2).await;
     let ask =
@@ -283,7 +283,7 @@ async fn a_model_that_fails_under_load_fails_calls_and_keeps_nothing() {
         println!("{fault:?}: {failed} of 8 calls failed");
         let address = server.address.as_str().into();
         protocol::client::wait_until_serving(&address, Duration::from_secs(20)).await.unwrap();
-        // A generator that died does not count its cells any more; the one in its place does from its first step on.
+        // A dead generator no longer counts its cells. Its replacement counts from its first step on.
         serves(&server).await;
         nothing_is_left(&server, "a model that failed").await;
         server.stop().await;
@@ -315,7 +315,7 @@ async fn a_client_that_vanishes_from_a_response_leaves_nothing() {
     nothing_is_left(&server, "a client that vanished").await;
     drop(events);
 
-    // The same over a client library that stops reading.
+    // Then a client library stops reading.
     let mut client = v1::belief_service_client::BeliefServiceClient::new(server.channel().await);
     let mut request = Request::new(sample);
     request.set_timeout(Duration::from_mins(1));

@@ -32,10 +32,10 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, MutexGuard};
 use tonic::Code;
 
-/// What a client sends first: the preface and empty settings.
+/// First bytes of a client: the preface and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Every server has all cores, and some of them their own limits: one at a time.
+/// Every server uses all cores, and some have their own limits, so one runs at a time.
 async fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::const_new(());
     ALONE.lock().await
@@ -76,7 +76,7 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
     let _alone = alone().await;
     let folder = folder();
     let states = folder.path().join("states");
-    // Without a bound of the wait, which a machine that is busy with other work exceeds.
+    // The wait is unbounded, because a busy machine exceeds a bound.
     let config = format!(
         "{}[passage_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n",
         own_store(folder.path())
@@ -104,10 +104,10 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
         assert_eq!(serving.exit(Duration::from_secs(10)).await.code(), None, "it was killed");
         while let Some(status) = load.join_next().await {
             let status = status.unwrap();
-            // The client library makes these of a connection that broke.
+            // The client library reports these codes for a broken connection.
             assert!(matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled), "{status:?}");
         }
-        // What a write that was cut off leaves, and what it leaves after its time.
+        // Files of interrupted writes: a fresh one and an old one.
         let (fresh, stale) = (states.join("writing-fresh1"), states.join("writing-stale1"));
         for (path, age) in [(&fresh, 0), (&stale, 3_600)] {
             let file = std::fs::File::create(path).unwrap();
@@ -119,14 +119,14 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
         assert_eq!(order(&again), order(&expected));
         assert!(!serving.log().contains("damaged"), "{}", serving.log());
         assert_eq!(named(folder.path(), &["damaged"]), Vec::<String>::new());
-        assert!(fresh.exists() && !stale.exists(), "a file in the making is kept, an abandoned one is not");
+        assert!(fresh.exists() && !stale.exists(), "a fresh temporary file stays, an abandoned one does not");
     }
     let log = ends_well(serving).await;
     assert!(!log.contains("damaged") && !log.contains("ERROR"), "{log}");
 }
 
-/// A file that is replaced by renaming another one over it stays what it was for whoever has opened it. Overwriting it in place
-/// changes the weights of the running server, which maps them: docs/operating.md.
+/// If another file is renamed over an open file, processes that have opened it keep the old content. Overwriting in
+/// place changes the weights of the running server, which maps them: docs/operating.md.
 #[tokio::test]
 async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start() {
     let _alone = alone().await;
@@ -135,7 +135,7 @@ async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start
     let located = config.store.locate(&config.generator.model, models::catalog::Role::Generator).unwrap();
     let model = folder.path().join("model.gguf");
     std::fs::copy(&located.path, &model).unwrap();
-    // Nothing is kept of passages, so every request reads the weights.
+    // Without a passage cache every request reads the weights.
     let text = format!(
         "{}[generator]\nmodel = {model:?}\n[passage_cache]\nmemory_bytes = \"off\"\n[position_bias]\nlearn = false\n",
         own_store(folder.path())
@@ -187,7 +187,7 @@ async fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// The server has a limit of its own, which it raises from 1,024 to what it may have.
+/// The server raises its limit of descriptors from 1,024 to the maximum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_cost_memory_and_nothing_else() {
     let _alone = alone().await;
@@ -199,10 +199,10 @@ async fn ten_thousand_idle_connections_cost_memory_and_nothing_else() {
     answer(&serving, v1::Method::QueryGeneration).await;
     let (before, memory) = (descriptors(&serving), resident(&serving));
     let open = idle(&serving, number).await;
-    wait_until("connections are taken", || descriptors(&serving) >= number).await;
+    wait_until("connections are accepted", || descriptors(&serving) >= number).await;
     let each = resident(&serving).saturating_sub(memory) / number as u64;
     println!("{number} idle connections of {each} bytes each");
-    assert!(each < 100_000, "{each} bytes a connection");
+    assert!(each < 100_000, "{each} bytes per connection");
     answer(&serving, v1::Method::QueryGeneration).await;
     drop(open);
     wait_until("descriptors come back", || descriptors(&serving) <= before + 8).await;
@@ -210,7 +210,7 @@ async fn ten_thousand_idle_connections_cost_memory_and_nothing_else() {
     ends_well(serving).await;
 }
 
-/// A server that can open no more files keeps the connections that it has, and takes new ones when others have ended.
+/// A server without free descriptors keeps its connections, and accepts new ones when others have ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_descriptors_serves_on_and_recovers() {
     let _alone = alone().await;
@@ -225,13 +225,13 @@ async fn a_server_without_descriptors_serves_on_and_recovers() {
     ends_well(serving).await;
 }
 
-/// Receipts, learnt profiles and passage states cannot be written: requests do not notice, and the log does.
+/// Receipts, learnt profiles and passage states cannot be written. Requests succeed, and the log reports it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_costs_what_is_kept_and_no_request() {
+async fn a_full_disk_fails_no_request() {
     let _alone = alone().await;
     let folder = folder();
     let states = folder.path().join("states");
-    // Without a bound of the wait, which a machine that is busy with other work exceeds.
+    // The wait is unbounded, because a busy machine exceeds a bound.
     let config = format!(
         "{}[passage_cache]\ndisk = {states:?}\n[limits]\nqueue_seconds = \"unlimited\"\n",
         own_store(folder.path())
@@ -251,8 +251,8 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
     assert!(kept.iter().all(|path| path.contains("learnt")), "{kept:?}");
 }
 
-/// A step that takes longer than the server waits for it: the process ended in a segmentation fault, because the destructors of
-/// llama.cpp and OpenMP freed what the step used.
+/// The step outlasts the server's wait. Destructors of llama.cpp and OpenMP must not free the memory that the step
+/// uses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_in_the_middle_of_a_step_ends_with_its_code() {
     let _alone = alone().await;

@@ -1,4 +1,4 @@
-//! The fuzz targets on the inputs that are kept (fuzz/corpus), so that neither rots. `make fuzz` looks for new inputs.
+//! The fuzz targets on the stored inputs (fuzz/corpus). `make fuzz` looks for new inputs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -62,7 +62,7 @@ fn kept_files() {
     replay("gguf");
 }
 
-/// A method that is added to the protocol is fuzzed, and has an input.
+/// Every method of the protocol is fuzzed and has an input.
 #[test]
 fn every_method_is_fuzzed() {
     let protocol = prost_types::FileDescriptorSet::decode(DESCRIPTORS).unwrap();
@@ -81,7 +81,7 @@ fn every_method_is_fuzzed() {
     assert_eq!(named.collect::<BTreeSet<String>>(), fuzzed);
 }
 
-/// The inputs that were made by hand are there as they would be made now: a message that changes its shape is noticed.
+/// The inputs made by hand equal newly made ones, so a changed message format is noticed.
 #[test]
 fn the_inputs_made_by_hand_are_kept() {
     for (target, name, input) in seeds() {
@@ -132,7 +132,7 @@ fn opened() -> v1::RerankRequest {
     }
 }
 
-/// A valid message of every method, at least one.
+/// At least one valid message of every method.
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let sampling = v1::SamplingOptions {
         samples: 2,
@@ -390,7 +390,7 @@ fn adapter() -> Vec<u8> {
     written::bytes(&written::adapter_values("llama", 8.0), &factors)
 }
 
-/// A seed that is refused early would leave the later checks to chance.
+/// A seed that is refused early would not reach the later checks.
 #[test]
 fn the_seed_of_an_adapter_passes_every_check() {
     let kept = folder("gguf").join("adapter");
@@ -398,7 +398,7 @@ fn the_seed_of_an_adapter_passes_every_check() {
     entry::files::adapts(&kept).unwrap();
 }
 
-/// A header that states so many tensors and describes at most one, a square of numbers of four bytes.
+/// A header that states this many tensors and describes at most one, a square of four-byte numbers.
 fn gguf(tensors: u64, shape: u64) -> Vec<u8> {
     let mut bytes = [&b"GGUF"[..], &3_u32.to_le_bytes(), &tensors.to_le_bytes(), &1_u64.to_le_bytes()].concat();
     let text = |bytes: &mut Vec<u8>, text: &str| {

@@ -1,4 +1,4 @@
-//! Log lines of a running server: request ids, one line a request, no text of requests.
+//! Log lines of a running server: request ids, one line per request, no text of requests.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -68,13 +68,13 @@ fn all() -> Vec<Value> {
     String::from_utf8(bytes).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Whether a line belongs to a request: by a field of its own, or by a span around it.
+/// True if a line belongs to a request, by its field or by a span around it.
 fn belongs(line: &Value, id: &str) -> bool {
     let spans = line["spans"].as_array().cloned().unwrap_or_default();
     line["fields"]["id"] == id || spans.iter().any(|span| span["id"] == id)
 }
 
-/// The line that says how a request was answered.
+/// The line "answered" of a request.
 async fn answered(id: &str) -> Value {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -159,7 +159,6 @@ async fn refused_cancelled_and_late_requests_have_their_line_too() {
     server.stop().await;
 }
 
-/// The fault was logged after the span of the call was left, without its id.
 #[tokio::test]
 async fn a_fault_is_logged_under_the_id_of_its_request() {
     LazyLock::force(&LOG);
@@ -173,7 +172,6 @@ async fn a_fault_is_logged_under_the_id_of_its_request() {
     server.stop().await;
 }
 
-/// The same over HTTP, where the answer was written after the span of the call had ended.
 #[tokio::test]
 async fn a_fault_over_http_is_logged_under_its_id() {
     LazyLock::force(&LOG);
@@ -191,7 +189,7 @@ fn lines(id: &str) -> usize {
     all().iter().filter(|line| belongs(line, id)).count()
 }
 
-/// Everybody could fill the log over gRPC, and the line did not say whose token a request had.
+/// Requests without a token must not fill the log.
 #[tokio::test]
 async fn a_line_names_the_token_and_a_request_without_one_has_none() {
     LazyLock::force(&LOG);
@@ -211,7 +209,6 @@ async fn a_line_names_the_token_and_a_request_without_one_has_none() {
     server.stop().await;
 }
 
-/// The same over HTTP, where a refused path or method had no line.
 #[tokio::test]
 async fn requests_over_http_have_their_line() {
     LazyLock::force(&LOG);
@@ -235,7 +232,6 @@ async fn requests_over_http_have_their_line() {
     server.stop().await;
 }
 
-/// The record was dropped without a line.
 #[tokio::test]
 async fn a_caller_that_leaves_over_http_has_its_line() {
     use tokio::io::AsyncWriteExt;
@@ -256,8 +252,8 @@ async fn a_caller_that_leaves_over_http_has_its_line() {
     server.stop().await;
 }
 
-/// An event of llama.cpp as its binding sends them: two after two questions whether they are wanted, the first of which was held
-/// back.
+/// An event of llama.cpp, as its binding sends them: two checks of `enabled`, then two events, of which the first was
+/// held back.
 struct OfLlama;
 
 static OF_LLAMA: OfLlama = OfLlama;
@@ -280,7 +276,6 @@ impl Callsite for OfLlama {
     }
 }
 
-/// `rerankd models pull` printed eight hundred lines of the re-encoding.
 #[test]
 fn lines_of_llama_cpp_that_the_filter_refuses_stay_out() {
     LazyLock::force(&LOG);
@@ -297,7 +292,7 @@ fn lines_of_llama_cpp_that_the_filter_refuses_stay_out() {
     assert!(!all().iter().any(|line| line["fields"]["message"] == "size = 0.002 MiB"));
 }
 
-/// Probes come every few seconds; a line for each would bury the others.
+/// Probes come every few seconds, and their lines would bury the others.
 #[tokio::test]
 async fn health_checks_have_no_line() {
     LazyLock::force(&LOG);

@@ -68,7 +68,7 @@ impl Collector {
         format!("http://{address}")
     }
 
-    /// The span of the request with this id, once it and `number` spans below it have come.
+    /// The span of the request with this id, once it and `number` spans below it have arrived.
     async fn request(&self, id: &str, number: usize) -> (Span, Vec<Span>) {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -163,12 +163,12 @@ async fn requests_become_spans_with_their_stages() {
     assert_eq!(hex(&root.parent_span_id), "00f067aa0ba902b7");
     assert!(stages.iter().all(|span| span.trace_id == root.trace_id));
 
-    // A caller that says that its trace is not recorded is not traced here either.
+    // If the caller's trace is not recorded, the request is not traced either.
     let mut request = asked("unsampled", wire("who?", &PASSAGES));
     request.metadata_mut().insert("traceparent", parent.replace("-01", "-00").parse().unwrap());
     client.rerank(request).await.unwrap();
 
-    // A fault of the caller is no error of the span; a passed deadline is.
+    // A fault of the caller is not an error of the span; a passed deadline is.
     client.rerank(asked("invalid", wire("", &PASSAGES))).await.unwrap_err();
     let (root, _) = collector.request("invalid", 0).await;
     assert_eq!(attribute(&root, "rpc.response.status_code").as_deref(), Some("INVALID_ARGUMENT"));
@@ -180,7 +180,7 @@ async fn requests_become_spans_with_their_stages() {
     assert_eq!(attribute(&root, "error.type").as_deref(), Some("DEADLINE_EXCEEDED"));
     assert_eq!(root.status.unwrap().code, StatusCode::Error as i32);
 
-    // The same over HTTP.
+    // Spans over HTTP.
     let json = http::serve(Scripted { delay: Duration::from_millis(1), ..Scripted::default() }).await;
     let body = r#"{"query": "alpha gamma?", "documents": ["alpha beta", "gamma delta"]}"#;
     let answer = json.send("/v1/rerank", &[("traceparent", parent), ("x-request-id", "json")], body.into()).await;
@@ -204,7 +204,7 @@ async fn requests_become_spans_with_their_stages() {
     assert_eq!(root.status.map_or(0, |status| status.code), StatusCode::Unset as i32);
     json.stop().await;
 
-    // What waits at the end is sent before the process ends.
+    // Pending spans are sent before the process ends.
     client.rerank(asked("last", wire("who?", &PASSAGES))).await.unwrap();
     server.stop().await;
     export.unwrap().flush().await;

@@ -1,4 +1,4 @@
-//! A collector that is not there: requests go on, and the spans are counted.
+//! An unreachable collector: requests do not wait, and dropped spans are counted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The arithmetic of MetricsService over the wire, and what goes wrong with it.
+//! The arithmetic of MetricsService over the wire, and its errors.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -69,7 +69,7 @@ async fn rankings_are_evaluated_by_id_by_label_and_by_tie_rule() {
     // Ids decide ties, so they must differ.
     asked.queries.truncate(1);
     let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
-    assert_eq!(of(&answer, 0), [0.5], "of b and a, which tie, b sorts last and so comes first");
+    assert_eq!(of(&answer, 0), [0.5], "b and a tie; b sorts last, so it comes first");
     assert_eq!(answer.summary[0].interval, None);
     let documents = [0.2, 0.7].map(|label| labelled(Some(label))).to_vec();
     let graded = v1::EvaluateRankingRequest {
@@ -79,7 +79,7 @@ async fn rankings_are_evaluated_by_id_by_label_and_by_tie_rule() {
         ..v1::EvaluateRankingRequest::default()
     };
     let answer = metrics(&server).await.evaluate_ranking(graded).await.unwrap().into_inner();
-    assert_eq!(of(&answer, 0), [0.5], "of labels in [0, 1] those from one half on count");
+    assert_eq!(of(&answer, 0), [0.5], "labels from one half on count as relevant");
     server.stop().await;
 }
 
@@ -219,7 +219,7 @@ async fn a_moi_fit_needs_no_model() {
             r.orders.iter_mut().for_each(|order| order.passages.clear());
         }),
         ("softmax_temperature", |r| softmax(r, 0.0)),
-        // It would reverse the ranking.
+        // A negative temperature would reverse the ranking.
         ("softmax_temperature", |r| softmax(r, -1.0)),
     ];
     for (field, change) in cases {
@@ -234,7 +234,7 @@ async fn a_moi_fit_needs_no_model() {
 /// Tests that measure the memory of the process run one after the other.
 static MEASURES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The process's highest resident memory since [`reset_peak`], in bytes; 0 where the system does not say.
+/// The process's highest resident memory since [`reset_peak`], in bytes; 0 if unknown.
 fn peak_memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -245,7 +245,7 @@ fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Sends a request that must be refused at once: the field, the message, and no memory for what was asked.
+/// Sends a request that must be refused at once. Checks the field, the message, the time and the memory.
 async fn refused_at_once<T>(
     what: &str,
     expected: (&str, &str),
@@ -259,7 +259,7 @@ async fn refused_at_once<T>(
     assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![expected.0.to_owned()]), "{what}");
     assert!(status.message().contains(expected.1), "{what}: {status}");
     assert!(status.message().len() < 500, "{what}: {} bytes of message", status.message().len());
-    // Milliseconds in a release build of an idle machine; what it guards against takes half a minute.
+    // Milliseconds in a release build on an idle machine; without the check it takes half a minute.
     assert!(taken < Duration::from_secs(5), "{what}: {taken:?}");
     assert!(grown < 200, "{what}: {grown} MiB");
 }
@@ -293,7 +293,7 @@ async fn the_largest_message_of_empty_messages_takes_bounded_memory() {
     assert!(queries.max(passages) < 400, "{queries} MiB, {passages} MiB");
 }
 
-/// Faults of one kind: a message within server.message_bytes that asks for far more than it holds.
+/// Messages within server.message_bytes that ask for far more than they hold.
 #[tokio::test]
 async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     let _alone = MEASURES.lock().await;
@@ -313,7 +313,7 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     let expected = ("queries", "the response may need");
     refused_at_once("response", expected, metrics(&server).await.evaluate_ranking(named(9_000, long(100)))).await;
     let expected = ("metrics[0]", "metric \"");
-    // Every `t` would be a field if the name were a message.
+    // Read as a message, every `t` of the name would be a field.
     let asked = named(1, std::iter::once("t".repeat(2 << 20)));
     refused_at_once("name", expected, metrics(&server).await.evaluate_ranking(asked)).await;
     let mut asked = named(1, cutoffs(1));
@@ -360,7 +360,7 @@ async fn metrics_and_kinds_are_given_once() {
     server.stop().await;
 }
 
-/// Every threshold has its own list of relevant ranks; one at a time is enough.
+/// Every threshold needs a list of relevant ranks, but only one at a time.
 #[tokio::test]
 async fn metrics_of_many_thresholds_do_not_pile_up() {
     let _alone = MEASURES.lock().await;

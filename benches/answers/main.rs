@@ -1,12 +1,13 @@
-//! What a ranking does to answers: for the first 1, 3, 5 and all passages of a list, the reference answer's log-likelihood,
-//! the generator's greedy answer and DeltaSePer, in the retriever's order, in the default order, at random, and with the
-//! relevant passages first.
+//! Effect of a ranking on answers: for the first 1, 3, 5 and all passages of a list, the reference answer's
+//! log-likelihood, the generator's greedy answer and DeltaSePer, in first-stage order, in the default order, at random,
+//! and with the relevant passages first.
 //!
 //! `cargo bench --bench answers -- --data FILE --questions 40 --skip 60 --samples 5`. FILE holds labelled lists as
-//! `rerankd compare` reads them, gzipped or not, with `answers`. Prints JSON lines, and with `--out FILE` writes tables. `--moi 10`
-//! adds the order of MOI as published (3 N whole random orders, its own objective) of the retriever's first ten passages, which
-//! takes minutes a question. `--methods query-generation,first` adds the orders of these methods. Without samples there is no DeltaSePer. `--whole 8` has all passages as a context for the first eight
-//! questions only: these contexts take most of the time.
+//! `rerankd compare` reads them, gzipped or not, with `answers`. Prints JSON lines; `--out FILE` writes tables, too.
+//! `--moi 10` adds the order of MOI as published (3 N whole random orders, its own objective) of the retriever's first
+//! ten passages, which takes minutes per question. `--methods query-generation,first` adds the orders of these methods.
+//! Without samples there is no DeltaSePer. `--whole 8` uses all passages as a context for the first eight questions
+//! only, because these contexts take most of the time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,7 +44,7 @@ fn main() -> anyhow::Result<()> {
         arguments.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
     anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
     let named = data::option(&arguments, "methods").unwrap_or_default();
-    let find = |name| methods::find(name).ok_or_else(|| anyhow::anyhow!("--methods: {name:?} is no ranking method"));
+    let find = |name| methods::find(name).ok_or_else(|| anyhow::anyhow!("--methods: {name:?} is not a ranking method"));
     let chosen: Vec<MethodRef> =
         named.split(',').filter(|name| !name.is_empty()).map(find).collect::<Result<_, _>>()?;
     let settings = measure::Settings {
@@ -67,7 +68,7 @@ fn main() -> anyhow::Result<()> {
         for (number, list) in lists.iter().enumerate() {
             let settings = measure::Settings { whole: number < whole, ..settings };
             tables.add(&runtime.block_on(measure::question(&engine, list, number as u64, settings))?);
-            // After every question: a run of an hour that is cut off leaves what it has.
+            // Written after every question, so that an interrupted run keeps its tables.
             if let Some(out) = data::option(&arguments, "out") {
                 std::fs::write(out, format!("{text}{}", tables.markdown()))?;
             }

@@ -1,4 +1,4 @@
-//! One question: its orders, their first passages as contexts, and what the generator makes of each context.
+//! One question: its orders, their first passages as contexts, and the generator's results for each context.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use super::list::List;
 /// Most tokens of an answer.
 const ANSWER_TOKENS: usize = 24;
 
-/// How contexts are measured.
+/// Settings for measuring contexts.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
-    /// Methods whose orders are measured beside the default's.
+    /// Methods whose orders are measured in addition to the default's.
     pub methods: &'a [MethodRef],
     /// Most tokens of a passage.
     pub passage_tokens: usize,
@@ -30,7 +30,7 @@ pub struct Settings<'a> {
     pub samples: usize,
     /// Passages that MOI as published orders; 0 for none.
     pub moi: usize,
-    /// Whether all passages are a context, too, which takes most of the time.
+    /// Uses all passages as a context, too, which takes most of the time.
     pub whole: bool,
 }
 
@@ -45,7 +45,7 @@ pub const MEASURES: [(&str, &str); 4] = [
     ("DeltaSePer", "probability"),
 ];
 
-/// The values of [`MEASURES`] by order and by index of [`SIZES`]; NaN for what was not measured.
+/// The values of [`MEASURES`] by order and by index of [`SIZES`]; NaN if not measured.
 pub type Values = BTreeMap<(String, usize), [f64; 4]>;
 
 /// The orders of a list, each with its name.
@@ -99,7 +99,7 @@ fn request(list: &List, settings: Settings<'_>) -> RerankRequest {
     }
 }
 
-/// These passages, best first, in the order that the server gives their context.
+/// These passages, best first, in the order of the server's context.
 async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settings<'_>) -> anyhow::Result<Vec<usize>> {
     let passages =
         best.iter().map(|&index| Passage { retriever_score: None, ..list.passages[index].clone() }).collect();
@@ -114,14 +114,14 @@ pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Setting
     for (name, order) in orders(engine, list, seed, settings).await? {
         for (at, size) in SIZES.iter().enumerate().filter(|(_, size)| size.is_some() || settings.whole) {
             let context = order[..size.unwrap_or(order.len()).min(order.len())].to_vec();
-            // The same passages with the best one last: where the generator reads the end of a prompt best, this wins.
+            // The best passage last: this wins if the generator reads the end of a prompt best.
             if name == "default" && context.len() > 1 {
                 wanted.push(("default, best last".to_owned(), at, context.iter().rev().copied().collect()));
             }
             wanted.push((name.clone(), at, context));
         }
     }
-    // What a caller reads who takes so many results: by the profile that applies, else best first.
+    // The context of a caller with this many results: by the profile that applies, else best first.
     let default: Vec<(usize, Vec<usize>)> =
         wanted.iter().filter(|one| one.0 == "default").map(|(_, at, context)| (*at, context.clone())).collect();
     for (at, context) in default {

@@ -1,4 +1,4 @@
-//! Means over questions, and paired differences to the retriever's order.
+//! Means over questions, and paired differences to the first-stage order.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub struct Tables {
     questions: Vec<Values>,
 }
 
-/// A mean with the paired difference to the retriever's order.
+/// A mean with the paired difference to the first-stage order.
 struct Figure {
     mean: f64,
     difference: f64,
@@ -87,7 +87,7 @@ impl Tables {
         }
     }
 
-    /// A table a measure: orders by size, each with the 95 % interval of the difference to the retriever's order.
+    /// One table per measure: orders by size, each with the 95 % interval of the difference to the first-stage order.
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}, {} questions\n\n", self.file, self.questions.len());
         for (measure, (name, _)) in MEASURES.iter().enumerate() {

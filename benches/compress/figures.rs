@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::measure::{COMPRESSORS, RATIOS, Values, Way};
 
-/// What is printed, by name, with units and with the place in [`Values`].
+/// The measures with their units, by index in [`Values`].
 const MEASURES: [(&str, &str); 5] = [
     ("tokens of the texts", "tokens"),
     ("log P(reference)", "nats"),

@@ -1,6 +1,6 @@
-//! What compression does to answers: at three quarters, half and a quarter of the tokens of the retriever's first passages, the
-//! reference answer's log-likelihood and DeltaSePer, against the whole passages, against passages cut at their ends and against
-//! fewer passages, both of the same tokens; and the tokens and seconds that ranking and shortening take.
+//! Effect of compression on answers: at three quarters, half and a quarter of the tokens of the retriever's first
+//! passages, the reference answer's log-likelihood and DeltaSePer, against the whole passages, and, with equal tokens,
+//! against passages cut at their ends and against fewer passages; and the tokens and seconds of ranking and shortening.
 //!
 //! `cargo bench --bench compress -- --data FILE --questions 40 --samples 5`. FILE holds labelled lists as `rerankd compare` reads
 //! them, gzipped or not, with `answers`. Prints JSON lines: means, and paired differences with their 95 % intervals over questions.

@@ -1,4 +1,4 @@
-//! One question: the ways to shorten its passages, and what the generator makes of each.
+//! One question: the ways to shorten its passages, and the generator's results for each.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -37,10 +37,11 @@ pub const COMPRESSORS: [Compressor; 3] = [
     Compressor { name: "long-llm-lingua by query-generation", method: Method::LongLlmLingua, rank: "query-generation" },
 ];
 
-/// Contexts of a question: the whole passages, and for each ratio and compressor the compressed ones and two others as long.
+/// Contexts of a question: the whole passages, and for each ratio and compressor the compressed ones and two others of
+/// equal length.
 pub const CONTEXTS: usize = 1 + RATIOS.len() * COMPRESSORS.len() * 3;
 
-/// How a question is measured.
+/// Settings for measuring a question.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// The retriever's first passages that make up the context.
@@ -51,7 +52,7 @@ pub struct Settings {
     pub samples: usize,
 }
 
-/// How a context came about.
+/// The way in which a context is made from the passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     Whole,
@@ -63,8 +64,8 @@ pub enum Way {
     DroppedLast(usize, usize),
 }
 
-/// Tokens of the texts, log P(reference) in nats, DeltaSePer, and what ranking and shortening take without a cache, in tokens and in
-/// seconds; NaN for what was not measured.
+/// Tokens of the texts, log P(reference) in nats, DeltaSePer, and the tokens and seconds of ranking and shortening
+/// without a cache; NaN if not measured.
 pub type Values = [f64; 5];
 
 /// A context: its passages with their titles, and the tokens and seconds that ranking and shortening took.
@@ -74,7 +75,7 @@ struct Context {
     cost: [f64; 2],
 }
 
-/// The cost of a context that no request made.
+/// The cost of a context without a request.
 const NO_COST: [f64; 2] = [f64::NAN; 2];
 
 /// Measures every way to shorten the first passages of a list.
@@ -105,7 +106,7 @@ pub async fn question(engine: &Engine, list: &List, settings: Settings) -> anyho
     measure(engine, list, contexts, settings).await
 }
 
-/// The retriever's first passages, each cut to its most tokens, so that all ways begin with the same texts.
+/// The retriever's first passages, each cut to `passage_tokens`, so that all ways begin with the same texts.
 fn first(engine: &Engine, list: &List, settings: Settings) -> anyhow::Result<Vec<Passage>> {
     let passages = list.passages.iter().take(settings.passages);
     let short = passages.map(|passage| {
@@ -127,7 +128,7 @@ fn beginning(engine: &Engine, text: &str, tokens: usize) -> anyhow::Result<Strin
     Ok(String::from_utf8_lossy(&bytes[..whole]).trim().to_owned())
 }
 
-/// The passages cut at their ends to so many tokens each; those of none are left out.
+/// Cuts the passages at their ends to these numbers of tokens. Passages of 0 tokens are left out.
 fn cut(engine: &Engine, whole: &[Passage], tokens: &[usize]) -> anyhow::Result<Context> {
     let mut passages = Vec::new();
     for (passage, tokens) in whole.iter().zip(tokens) {
@@ -141,8 +142,8 @@ fn cut(engine: &Engine, whole: &[Passage], tokens: &[usize]) -> anyhow::Result<C
     Ok(Context { passages, tokens, cost: NO_COST })
 }
 
-/// The passages in the retriever's order, compressed. Their titles end with the number of the request, so that it finds nothing of
-/// what another one of the question read.
+/// The passages in first-stage order, compressed. Their titles end with the number of the request, so that it shares no
+/// cache with other requests of the question.
 async fn compressed(
     engine: &Engine,
     list: &List,

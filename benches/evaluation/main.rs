@@ -1,5 +1,5 @@
-//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, and EvaluateRanking over gRPC. What labels of
-//! passages cost and agree with is measured by `rerankd analyse erag-cost` and `erag-correlation`.
+//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, and EvaluateRanking over gRPC. `rerankd
+//! analyse erag-cost` and `erag-correlation` measure the cost and the agreement of passage labels.
 //!
 //! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier) or
 //! `rpc`. Prints JSON lines.

@@ -1,4 +1,4 @@
-"""Times `rerankd metrics` and pytrec_eval on the same files in turn, each as a program of its own.
+"""Times `rerankd metrics` and pytrec_eval on the same files in turn, each as a separate program.
 
     python peer.py RERANKD QRELS RUN        both, five times in turn; medians as a JSON object
     python peer.py --evaluate QRELS RUN     pytrec_eval alone

@@ -1,4 +1,4 @@
-//! Time of `rerankd metrics` against pytrec_eval on the same files, each in a process of its own.
+//! Time of `rerankd metrics` against pytrec_eval on the same files, each in its own process.
 
 use std::fmt::Write as _;
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! What an accelerator does: agreement with the CPU, and seconds of what is served, over gRPC, with servers as processes.
+//! Effect of an accelerator: agreement with the CPU, and seconds of requests, over gRPC, with servers as processes.
 //!
-//! `cargo bench --bench gpu -- [--model FILE] [--layers 999] [--passages 10,100] [--batches 512,2048,4096]`. Each figure stands beside its
-//! reference of the same run. Without an accelerator everything runs on the CPU, which tells that the benchmark works and
-//! nothing else.
+//! `cargo bench --bench gpu -- [--model FILE] [--layers 999] [--passages 10,100] [--batches 512,2048,4096]`. Each
+//! figure has its reference from the same run. Without an accelerator everything runs on the CPU, which only shows that
+//! the benchmark works.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,7 +35,8 @@ use texts::Texts;
 
 const PASSAGE: usize = 110;
 const QUERY: usize = 17;
-/// States of a hundred passages of a model with 8 billion parameters take a gigabyte and a half, and each figure has new ones.
+/// States of a hundred passages of a model with 8 billion parameters take a gigabyte and a half, and each figure uses
+/// new ones.
 const STORE: u64 = 48 << 30;
 
 /// Measures a server on an accelerator.
@@ -53,10 +54,10 @@ struct Arguments {
     /// Values of `generator.batch` to compare; the first is the reference.
     #[arg(long, value_delimiter = ',', default_value = "512,2048,4096")]
     batches: Vec<usize>,
-    /// Requests of each figure of seconds; their median is told.
+    /// Requests of each figure of seconds; the median is reported.
     #[arg(long, default_value_t = 5)]
     rounds: u64,
-    /// What is measured, in this order: agreement with the CPU, MOI, beliefs, kept passages, batches, CUDA graphs.
+    /// Parts to measure, in this order: agreement with the CPU, MOI, beliefs, cached passages, batches, CUDA graphs.
     #[arg(long, value_delimiter = ',', default_value = "agreement,moi,utility,warm,batches,graphs")]
     parts: Vec<Part>,
     /// Largest difference of a utility between CPU and accelerator that counts as agreement, as a share of the largest utility.
@@ -105,7 +106,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if wanted(Part::Utility)
         && let Err(error) = bench.utility(&server, few).await
     {
-        // The only part that asks another model, which may not be there.
+        // Only this part needs another model, which may be missing.
         eprintln!("DeltaSePer: {error:#}");
     }
     if wanted(Part::Warm) {
@@ -125,11 +126,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
 impl Bench<'_> {
     async fn start(&self, store: u64, settings: &[String], environment: &[(&str, &str)]) -> anyhow::Result<Server> {
         let layers = format!("generator.gpu_layers={}", self.arguments.layers);
-        // The same weights everywhere, in the types of the file.
+        // All servers use the tensor types of the file.
         let own = [layers, "generator.reencode_megabytes=off".to_owned()];
         let settings: Vec<String> = own.into_iter().chain(settings.iter().cloned()).collect();
         let server = Server::with_environment(self.arguments.model.as_deref(), store, &settings, environment).await?;
-        // The first request of a server makes its opening, and compiles what the accelerator needs.
+        // The first request of a server evaluates the prompt prefix and compiles the accelerator's kernels.
         server.rerank(Method::QueryGeneration, &self.texts.query(1, QUERY), &self.list(1, 2)).await?;
         Ok(server)
     }
@@ -139,7 +140,7 @@ impl Bench<'_> {
         (0..number as u64).map(|index| self.texts.passage(1_000 * seed + index, PASSAGE)).collect()
     }
 
-    /// Median seconds of a request over lists that are new.
+    /// Median seconds of a request over new lists.
     async fn seconds(&self, server: &Server, method: Method, seed: u64, number: usize) -> anyhow::Result<f64> {
         let mut taken = Vec::new();
         for round in 0..self.arguments.rounds {
@@ -165,7 +166,7 @@ impl Bench<'_> {
             eprintln!("{name}: {ours:.2?}, by the CPU {theirs:.2?}");
             let mean = differences.iter().sum::<f64>() / count;
             let scale = theirs.iter().fold(f64::MIN_POSITIVE, |most, utility| most.max(utility.abs()));
-            // What all passages share comes from the query without a passage, and moves no rank.
+            // The difference that all passages share comes from the query without a passage, and moves no rank.
             let beyond = differences.iter().fold(0.0_f64, |most, difference| most.max((difference - mean).abs()));
             Line::new(&format!("{name}: mean difference from the CPU"), mean, "nats").ratio(mean.abs() / scale).print();
             Line::new(
@@ -222,7 +223,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Query generation over a long list, and again: states are in host memory, where moving them is worth it.
+    /// Query generation over a long list, three times: cached states are in host memory, and moving them must be worth
+    /// it.
     async fn warm(&self, server: &Server, number: usize) -> anyhow::Result<()> {
         let (mut sights, mut rate) = ([const { Vec::new() }; 3], Vec::new());
         for round in 0..self.arguments.rounds {
@@ -251,7 +253,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Query generation by `generator.batch`, in a cache that is the same for all, without states.
+    /// Query generation by `generator.batch`, with a cache of equal size and without cached states.
     async fn batches(&self, number: usize) -> anyhow::Result<()> {
         let cells = 2 * self.arguments.batches.iter().copied().max().unwrap_or(0);
         let mut reference = None;
@@ -271,7 +273,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Launch overhead: CUDA graphs on and off, where steps are alike, as those of answers that grow.
+    /// Launch overhead: CUDA graphs on and off, with similar steps, such as those of growing answers.
     async fn graphs(&self, number: usize) -> anyhow::Result<()> {
         let mut seconds = Vec::new();
         for environment in [&[][..], &[("GGML_CUDA_DISABLE_GRAPHS", "1")][..]] {

@@ -1,10 +1,10 @@
-//! Memory in use on an NVIDIA device, as its driver's own tool tells.
+//! Memory in use on an NVIDIA device, from its driver's tool.
 
 use std::process::Command;
 
 use crate::report::Line;
 
-/// Prints the memory in use on the first device; nothing where there is none.
+/// Prints the memory in use on the first device, if there is one.
 pub fn print(when: &str) {
     let asked = Command::new("nvidia-smi").args(["--query-gpu=memory.used", "--format=csv,noheader,nounits"]).output();
     let Ok(answer) = asked else { return };

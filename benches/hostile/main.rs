@@ -1,7 +1,7 @@
 //! A server under hostile requests: latency of the health check, memory of the process, and time to shut down.
 //!
 //! `cargo bench --bench hostile -- [--seconds 20]`: 64 concurrent callers send the hostile requests in turn, and half
-//! of the requests are cancelled early. The health check runs every 20 ms on a connection of its own. Then the server
+//! of the requests are cancelled early. The health check runs every 20 ms on a separate connection. Then the server
 //! gets SIGTERM, with a drain of five seconds.
 #![allow(
     clippy::unwrap_used,
@@ -80,7 +80,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let before = resident(server.0.id())?;
-    // Callers are other machines: here they are a process of their own with a low priority.
+    // A separate process with a low priority stands for callers on other machines.
     let mut callers = Command::new("nice")
         .args(["-n", "10"])
         .arg(std::env::current_exe()?)
@@ -112,7 +112,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The callers' process: calls until the server is gone, and prints what became of the calls of the first `period`.
+/// The callers' process: calls until the server is gone, and prints the outcomes of calls in the first `period`.
 async fn call(address: &str, period: Duration) -> anyhow::Result<()> {
     let (outcomes, end) = (Outcomes::default(), Instant::now() + period);
     let mut channels = Vec::new();

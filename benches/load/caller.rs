@@ -1,4 +1,4 @@
-//! Who asks, and what.
+//! Callers and their requests.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub struct Caller {
     /// Words of a passage.
     pub words: usize,
     pub method: v1::Method,
-    /// Local address to call from: a server without authentication tells callers apart by it.
+    /// Local address to call from: a server without authentication distinguishes callers by it.
     pub from: Option<IpAddr>,
     /// Bearer token.
     pub token: Option<String>,

@@ -1,7 +1,7 @@
-//! The JSON schema of ghz's reports, so that tools for those read these, too.
+//! The JSON schema of ghz's reports, for tools that read them.
 //!
-//! As there, times are nanoseconds except the marks of the histogram, which are seconds, and distributions are over the calls
-//! that were answered without an error.
+//! As in ghz, times are nanoseconds except the marks of the histogram, which are seconds, and distributions are over
+//! the calls that were answered without an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,22 +34,22 @@ fn error(shot: &Shot) -> String {
     format!("rpc error: code = {} desc = {}", name(shot.code), shot.message)
 }
 
-/// What a run was asked for.
+/// The options of a run.
 pub struct Options<'a> {
     /// The server.
     pub target: &'a Target,
-    /// Whether requests were sent at their times, whatever became of those before.
+    /// True if requests were sent at their times, regardless of earlier answers.
     pub open_loop: bool,
-    /// For how long requests were sent.
+    /// The period in which requests were sent.
     pub period: Duration,
 }
 
-/// The report of a run. As in ghz, `date` is that of its end; `options` has no metadata, so no token is in it.
+/// The report of a run. As in ghz, `date` is the end of the run; `options` has no metadata, so no token is in it.
 pub fn report(run: &str, shots: &[Shot], options: &Options<'_>) -> Value {
     let period = options.period;
     let (call, host) = match options.target {
         Target::Grpc(address) => ("rerankd.v1.RerankService.Rerank", address),
-        // Over HTTP the statuses of the report are those that gRPC has for the same.
+        // Over HTTP the report has the equivalent gRPC statuses.
         Target::Http { url, .. } => ("POST", url),
     };
     let mut shots: Vec<&Shot> = shots.iter().collect();

@@ -1,6 +1,6 @@
 //! Requests over HTTP to any server of the rerank API that Cohere, Jina, llama-server, vLLM and rerankd share.
 //!
-//! What becomes of a request is told as a gRPC status, so that figures and reports are those of the other way of asking.
+//! Outcomes are gRPC statuses, so figures and reports are comparable with those over gRPC.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tonic::Code;
 
 use super::caller::Caller;
 
-/// The deadline, for a server that reads it. To others it is told by the end of the connection.
+/// The deadline, for servers that read it. Others see the end of the connection.
 const TIMEOUT: &str = "x-request-timeout-ms";
 
 /// Score that llama-server gives to a document that it could not read, in an answer of status 200.
@@ -33,8 +33,8 @@ pub struct Peer {
 impl Peer {
     /// A client that calls from this address, and names this model in its requests.
     pub fn new(url: &str, model: Option<&str>, from: Option<IpAddr>) -> anyhow::Result<Self> {
-        // A connection for each request: one that is kept may be closed by the server just when it is used again, and what
-        // becomes of that request says nothing of the load.
+        // A new connection per request: a server may close an idle one just as it is used again, and that failure says
+        // nothing of the load.
         let builder = reqwest::Client::builder().no_proxy().tcp_nodelay(true).pool_max_idle_per_host(0);
         let client = builder.local_address(from).build()?;
         client.post(url).build()?;
@@ -52,7 +52,7 @@ impl Peer {
     }
 }
 
-/// The body that all of these servers read. Fields that say nothing are left out.
+/// A body that all of these servers read, without empty fields.
 fn body(request: &v1::RerankRequest, model: Option<&str>) -> Value {
     let documents: Vec<&str> = request.passages.iter().map(|passage| passage.text.as_str()).collect();
     let mut body = json!({ "query": request.query, "documents": documents });
@@ -66,10 +66,10 @@ fn body(request: &v1::RerankRequest, model: Option<&str>) -> Value {
     body
 }
 
-/// Sends a request about so many documents, which has so long, and says what became of it.
+/// Sends a request with this many documents and this time left. Returns its outcome.
 pub async fn send(request: RequestBuilder, documents: usize, left: Option<Duration>) -> (Code, String) {
     let request = match left {
-        // A server wants a whole number above 0.
+        // The server requires a whole number above 0.
         Some(left) => request.timeout(left).header(TIMEOUT, left.as_millis().max(1).to_string()),
         None => request,
     };
@@ -85,7 +85,7 @@ pub async fn send(request: RequestBuilder, documents: usize, left: Option<Durati
     }
 }
 
-/// What an answer means. Only a ranking of all documents counts as one.
+/// The outcome of an answer. Only a ranking of all documents counts as answered.
 pub fn outcome(status: u16, bytes: &[u8], documents: usize) -> (Code, String) {
     if status == 200 {
         return match ranking(bytes, documents) {
@@ -97,8 +97,7 @@ pub fn outcome(status: u16, bytes: &[u8], documents: usize) -> (Code, String) {
     (code(status), format!("{status}: {text}"))
 }
 
-/// The status that rerankd gives over gRPC where it gives this one over HTTP. 503 is a refusal: other servers say so when they
-/// have no place.
+/// rerankd's gRPC status for an HTTP status. 503 is a refusal, because other servers send it when they are full.
 fn code(status: u16) -> Code {
     match status {
         400 | 413 | 422 => Code::InvalidArgument,

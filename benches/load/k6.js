@@ -1,8 +1,9 @@
-// Load on a server from k6, in an open loop: requests arrive at RATE a second, whether or not earlier ones were answered.
+// Load on a server from k6, in an open loop: requests arrive at RATE per second, whether or not earlier ones were
+// answered.
 //
 //   k6 run -e ADDRESS=127.0.0.1:50051 -e RATE=2 -e SECONDS=20 -e DEADLINE=3s benches/load/k6.js
 //
-// The messages are found by reflection, so no proto file is needed. With a TOKEN it is sent as a bearer token; TLS=1 asks over TLS.
+// Reflection gives the messages, so no proto file is needed. TOKEN is sent as a bearer token; TLS=1 uses TLS.
 
 import grpc from 'k6/net/grpc';
 import exec from 'k6/execution';

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts llama.cpp's own server with a GGUF reranker, for the load benchmark to measure it beside rerankd.
+"""Starts llama.cpp's own server with a GGUF reranker, for comparison with rerankd in the load benchmark.
 
     llama-server.py [--program PATH] [--threads N] [--port N] MODEL
 
@@ -35,8 +35,8 @@ def options():
 
 
 def start_program(chosen):
-    """The server as a process of its own. The slots share one cache, as by default. There is no store of prompts: reranking does
-    not read it, and would only pay for writing it."""
+    """The server as a separate process. The slots share one cache, as by default. The store of prompts is off, because
+    reranking does not read it and would only pay for writing it."""
     flags = {
         "--model": chosen.model, "--host": "127.0.0.1", "--port": chosen.port, "--threads": chosen.threads,
         "--threads-batch": chosen.threads, "--parallel": chosen.slots, "--ubatch-size": chosen.batch, "--cache-ram": 0,
@@ -47,7 +47,7 @@ def start_program(chosen):
 
 
 def start_package(chosen):
-    """The same server and settings inside this process."""
+    """The server with equal settings inside this process."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()

@@ -1,12 +1,13 @@
-//! Load on a server, from one client or several: goodput, latency and refusals at multiples of what it can do.
+//! Load on a server, from one client or several: goodput, latency and refusals at multiples of its capacity.
 //!
-//! `cargo bench --bench load` starts a server, measures its capacity with a closed loop, and offers .5, 1, 2, 5 and 10 times as
-//! much in an open loop. `--address` takes a server that runs; `--http` takes any server of the rerank API, so that others can be
-//! measured in the same way (`llama-server.py` starts one). Each point is written to a file in the JSON schema of ghz
-//! (`ghz -O json`), and its figures are printed as JSON lines.
+//! `cargo bench --bench load` starts a server, measures its capacity with a closed loop, and offers 0.5, 1, 2, 5 and 10
+//! times the capacity in an open loop. `--address` uses a running server; `--http` uses any server of the rerank API,
+//! so that others can be measured in the same way (`llama-server.py` starts one). Each point is written to a file in
+//! the JSON schema of ghz (`ghz -O json`), and its figures are printed as JSON lines.
 //!
-//! In the open loop requests arrive at times drawn in advance (Poisson, seeded), whether or not earlier ones were answered, and
-//! latency counts from that time. A server that stalls therefore delays no request of the load, and all of its delay is seen.
+//! In the open loop requests arrive at times drawn in advance (Poisson, seeded), whether or not earlier ones were
+//! answered, and latency counts from that time. A stalled server therefore delays no request of the load, and all of
+//! its delay is visible.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,13 +42,14 @@ use report::Line;
 use server::Server;
 use tonic::Code;
 
-/// Offers load to a server and reports what became of it.
+/// Offers load to a server and reports the outcomes.
 #[derive(Parser)]
 struct Arguments {
-    /// Address of a server that runs, `host:port`. Without it one is started, and stopped at the end.
+    /// Address of a running server, `host:port`. Without it one is started, and stopped at the end.
     #[arg(long)]
     address: Option<String>,
-    /// URL that ranks over HTTP, such as http://127.0.0.1:8080/v1/rerank: any server that runs and reads {"query", "documents"}.
+    /// URL that ranks over HTTP, such as http://127.0.0.1:8080/v1/rerank: any running server that reads {"query",
+    /// "documents"}.
     #[arg(long, conflicts_with_all = ["address", "program", "settings"])]
     http: Option<String>,
     /// Name of the model in the body of requests over HTTP. Without it they name none.
@@ -62,13 +64,13 @@ struct Arguments {
     /// Seconds of each point.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// Requests a second that the server can do; measured with a closed loop if absent.
+    /// Capacity of the server in requests per second; measured with a closed loop if absent.
     #[arg(long)]
     capacity: Option<f64>,
     /// Multiples of the capacity to offer.
     #[arg(long, value_delimiter = ',', default_value = "0.5,1,2,5,10")]
     times: Vec<f64>,
-    /// Keep this many requests under way, each after the answer to the one before, instead of the open loop.
+    /// Keep this many requests in flight, each after the answer to the one before, instead of the open loop.
     #[arg(long)]
     closed: Option<usize>,
     /// A caller as `key=value` pairs: name, weight, priority (0 to 9), deadline (seconds, 0 for none), passages, words, method,
@@ -81,7 +83,7 @@ struct Arguments {
     /// Folder of the reports.
     #[arg(long, default_value = "target/load")]
     out: PathBuf,
-    /// Measure the cost of a refusal alone.
+    /// Measure only the cost of a refusal.
     #[arg(long)]
     refusal: bool,
     /// Passed by cargo.
@@ -89,7 +91,7 @@ struct Arguments {
     bench: bool,
 }
 
-/// Requests under way while the capacity is measured: more than one, so that no gap is left between them.
+/// Requests in flight while the capacity is measured: more than one, so that no gap is left between them.
 const SATURATING: usize = 4;
 
 fn main() -> anyhow::Result<()> {
@@ -114,7 +116,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     std::fs::create_dir_all(&arguments.out)?;
     let period = Duration::from_secs(arguments.seconds);
     let asked = |open_loop| Options { target: &target, open_loop, period };
-    // The texts of a point are its own: a server that keeps what it read would answer the second from the first.
+    // Every point has new texts, or a server with a cache would answer the second point from the first.
     let mut seeds = (1_u64..).map(|point| arguments.seed.wrapping_add(point.wrapping_mul(0xD134_2543_DE82_EF95)));
     let mut seed = || seeds.next().unwrap_or(arguments.seed);
     let offer = |arrivals: Arrivals, period, seed| offer::run(&target, &arguments.callers, arrivals, seed, period);
@@ -126,7 +128,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let capacity = match arguments.capacity {
         Some(capacity) => capacity,
         None => {
-            // What comes too late for its caller is work, too: a server that is slower than the deadlines has a capacity.
+            // Late answers are work, too: a server that is slower than the deadlines has a capacity.
             let patient = |caller: &Caller| Caller { deadline: None, ..caller.clone() };
             let patient: Vec<Caller> = arguments.callers.iter().map(patient).collect();
             let closed = |period, seed| offer::run(&target, &patient, Arrivals::Closed(SATURATING), seed, period);
@@ -150,7 +152,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers within the deadline, a second of the period.
+/// Answers within the deadline per second of the period.
 fn goodput(shots: &[Shot], period: Duration) -> f64 {
     shots.iter().filter(|shot| shot.code == Code::Ok).count() as f64 / period.as_secs_f64()
 }

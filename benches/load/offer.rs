@@ -1,4 +1,4 @@
-//! Sends requests at their times and takes down what became of them.
+//! Sends requests at their times and records the outcomes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,21 +14,21 @@ use tonic::{Code, Request};
 use super::caller::Caller;
 use super::http::{self, Peer};
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// rerankd over gRPC at this address.
     Grpc(String),
-    /// Any server of the rerank API at this URL, with the name of a model in the body or without.
+    /// Any server of the rerank API at this URL, with an optional model name in the body.
     Http { url: String, model: Option<String> },
 }
 
 /// When requests are sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Arrivals {
-    /// Open loop: so many a second, independently of each other and of the answers.
+    /// Open loop: this many per second, independently of each other and of the answers.
     Poisson(f64),
-    /// Closed loop: so many under way, each sent when the one before it was answered.
+    /// Closed loop: this many in flight, each sent after the answer to the one before.
     Closed(usize),
 }
 
@@ -109,7 +109,7 @@ impl Client {
             }
         };
         let ended = Instant::now();
-        // The client's clock decides: an answer after the deadline is none.
+        // The client's clock decides: an answer after the deadline does not count.
         let late = code == Code::Ok && self.caller.deadline.is_some_and(|deadline| ended > due + deadline);
         let (code, message) = if late { (Code::DeadlineExceeded, "answered late".to_owned()) } else { (code, message) };
         Shot { caller: self.caller.name, date, due, ended, code, message }
@@ -163,7 +163,7 @@ async fn open(clients: &[Client], rate: f64, seed: u64, period: Duration) -> any
         }
         let client = pick(clients, random.random());
         let offset = Duration::from_secs_f64(at);
-        // Requests are made a little ahead, not all at once: 10 times a fast server are many.
+        // Requests are made a little ahead, not all at once, because 10 times a fast server is many.
         tokio::time::sleep_until((start + offset).checked_sub(Duration::from_millis(20)).unwrap_or(start).into()).await;
         shots.spawn(client.clone().shoot(start + offset, clock + offset, seed, number));
         number += 1;
@@ -185,6 +185,6 @@ async fn closed(clients: &[Client], number: usize, seed: u64, period: Duration) 
             shots
         });
     }
-    // Those that ended after the period are not part of what it could do.
+    // Requests that ended after the period do not count for the capacity.
     Ok(loops.join_all().await.into_iter().flatten().filter(|shot| shot.ended <= end).collect())
 }

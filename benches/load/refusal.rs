@@ -1,5 +1,5 @@
-//! What a refusal costs: a scripted generator sleeps over a long request, so that the machine is free, and calls that cannot
-//! be admitted behind it are made one after another over a socket.
+//! The cost of a refusal: a scripted generator sleeps over a long request, so the machine is free, and calls that
+//! cannot be admitted are made one after another over a socket.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub async fn measure() -> anyhow::Result<()> {
     let passages = ["alpha beta gamma delta"; 6];
     server.client().await.rerank(wire("who?", &passages)).await?;
     let mut long = server.client().await;
-    // Some fifty thousand tokens, far more than the calls that are refused meanwhile take.
+    // About fifty thousand tokens, which take far longer than the calls that are refused.
     let text = "epsilon zeta ".repeat(200);
     let held = tokio::spawn(async move { long.rerank(wire("what is it?", &[text.as_str(); 20])).await });
     while server.admission.in_flight() == 0 {

@@ -41,7 +41,7 @@ struct Task {
     cap: usize,
     /// Questions whose profiles are measured, taken from the end of the file.
     calibrate: usize,
-    /// Those of the profile questions whose whole orders are fitted for the question profile.
+    /// Profile questions whose whole orders are fitted for the question profile.
     whole: usize,
 }
 

@@ -40,12 +40,12 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     let questions = match data::option(arguments, "data") {
         Some(path) => data::read(Path::new(path), 40)?,
-        // It makes its own prompts.
+        // This part makes its own prompts.
         None if only.is_some_and(|only| only == "prefill") => Vec::new(),
         None => anyhow::bail!("--data FILE is missing"),
     };
     let runtime = Runtime::new()?;
-    // Repetitions of one request would otherwise cost its query alone. With `--warm` they do.
+    // Otherwise a repeated request would cost only its query. `--warm` allows that.
     let cold = !arguments.iter().any(|argument| argument == "--warm");
     let mut flags: Vec<_> =
         cold.then(|| ("passage_cache.memory_bytes".to_owned(), "off".to_owned())).into_iter().collect();
@@ -81,7 +81,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds a logit of reducing a row to its normaliser, beside double precision, on one thread.
+/// Nanoseconds per logit to reduce a row to its normaliser, compared with double precision, on one thread.
 fn rows() {
     let row: Vec<f32> =
         (0..49_152_u16).map(|index| f32::from(index.wrapping_mul(7_919) % 1_000) / 100.0 - 8.0).collect();
@@ -227,7 +227,7 @@ fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: us
     Ok((repeated * prompts * PROMPT) as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Tokens of which every vocabulary has some; the time does not depend on which.
+/// Tokens that every vocabulary has; the time does not depend on the choice.
 fn filler(seed: usize, length: usize) -> Vec<Token> {
     (0..length).map(|i| Token::try_from((i * 7919 + seed * 104_729) % 251).unwrap_or(1)).collect()
 }

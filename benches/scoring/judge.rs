@@ -41,7 +41,7 @@ impl Scores {
     }
 }
 
-/// Fits the prompts; `None` where a score is missing.
+/// Fits the prompts; `None` if a score is missing.
 fn fitted(
     record: &Record,
     scores: &Scores,

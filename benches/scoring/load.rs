@@ -13,7 +13,7 @@ use super::data::Question;
 use super::engine::{median, request};
 use super::report::Line;
 
-/// Latency of a request with three passages, alone and beside a request with twenty.
+/// Latency of a request with three passages, alone and next to a request with twenty.
 pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let mut large = questions[1].clone();
     large.passages = questions.iter().flat_map(|question| question.passages.iter().take(1).cloned()).take(20).collect();
@@ -68,7 +68,7 @@ where
     Ok((median(&mut turns.iter().map(|(at_once, _)| *at_once).collect::<Vec<_>>()), ratio))
 }
 
-/// Sixteen requests of two short passages, sequential and concurrent: how much small requests gain from shared steps.
+/// Sixteen requests of two short passages, sequential and concurrent: the gain of small requests from shared steps.
 pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let works = || {
         let work = |question: &Question| {

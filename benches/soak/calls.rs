@@ -18,7 +18,7 @@ use tonic::{Request, Status};
 
 use crate::Outcomes;
 
-/// Where the server listens.
+/// Addresses of the server.
 pub struct Target {
     pub grpc: String,
     pub http: u16,
@@ -54,7 +54,7 @@ fn text(random: &mut ChaCha8Rng, words: usize) -> String {
     words.join(" ")
 }
 
-/// Every second passage is one of a hundred that come again.
+/// Half of the passages are drawn from a hundred repeated ones.
 fn passages(random: &mut ChaCha8Rng) -> Vec<v1::Passage> {
     let count = random.random_range(2..8);
     let passage = |index: usize| {
@@ -82,7 +82,7 @@ fn sampling(random: &mut ChaCha8Rng) -> v1::SamplingOptions {
     v1::SamplingOptions { samples: 3, max_tokens: 8, seed: random.random(), ..v1::SamplingOptions::default() }
 }
 
-/// Asks until `end`.
+/// Sends calls until `end`.
 pub async fn run(target: Target, client: u64, end: Instant, outcomes: Outcomes) -> anyhow::Result<()> {
     let mut random = ChaCha8Rng::seed_from_u64(client);
     let web = reqwest::Client::new();
@@ -96,7 +96,7 @@ pub async fn run(target: Target, client: u64, end: Instant, outcomes: Outcomes) 
                     .await
                     .map_or_else(|status| format!("{:?}", status.code()), |()| "Ok".to_owned()),
             };
-            // As a client does that honours RetryInfo.
+            // Like a client that honours RetryInfo.
             if outcome == "ResourceExhausted" || outcome == "429" {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

@@ -1,9 +1,10 @@
-//! Hours of mixed calls on one server: whether memory, descriptors and threads stay flat.
+//! Hours of mixed calls on one server, whose memory, descriptors and threads must stay flat.
 //!
-//! `cargo bench --bench soak -- [--seconds 1800] [--clients 4]` starts a server with everything on (HTTP, metrics, states of passages
-//! in memory and on disk, entailment) and asks it in closed loops: all services, streams, faulty requests, passed deadlines,
-//! callers that leave. Every client opens a new connection after some calls. Every 15 s the server's resident memory,
-//! descriptors and threads are printed. The last third of the time is compared with the third before it.
+//! `cargo bench --bench soak -- [--seconds 1800] [--clients 4]` starts a server with everything on (HTTP, metrics,
+//! cached passages in memory and on disk, entailment) and calls it in closed loops: all services, streams, faulty
+//! requests, passed deadlines, callers that leave. Every client opens a new connection after some calls. Every 15 s the
+//! server's resident memory, descriptors and threads are printed. The last third of the time is compared with the third
+//! before it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,13 +30,13 @@ use clap::Parser;
 use report::Line;
 use server::Server;
 
-/// Asks a server for a long time and reports what it holds.
+/// Calls a server for a long time and reports its resources.
 #[derive(Parser)]
 struct Arguments {
     /// Seconds of the load.
     #[arg(long, default_value_t = 1_800)]
     seconds: u64,
-    /// Clients that ask at the same time.
+    /// Concurrent clients.
     #[arg(long, default_value_t = 4)]
     clients: u64,
     /// Setting of the server, `section.key=value`.
@@ -46,7 +47,7 @@ struct Arguments {
     bench: bool,
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     /// Resident memory in MB.
@@ -122,7 +123,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     while let Some(client) = clients.join_next().await {
         client??;
     }
-    // Connections that were closed have been noticed by then.
+    // By then the server has noticed closed connections.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let last = Held::by(server.id())?;
     for ((kind, outcome), calls) in outcomes.lock().unwrap().iter() {

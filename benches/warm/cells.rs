@@ -1,4 +1,4 @@
-//! Types of cells: seconds of a rerank, bytes of states, and how far utilities move from those of half precision.
+//! Cache types: seconds of a rerank, bytes of states, and differences of utilities from half precision.
 
 use protocol::v1::Method;
 
@@ -15,7 +15,7 @@ pub async fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
     for cells in TYPES {
         servers.push(Server::with(model, 1 << 30, &[format!("generator.cache_type={cells}")]).await?);
     }
-    // Seconds by type, read for the first time and read before.
+    // Seconds by type, for new and for cached passages.
     let mut seconds = vec![[Vec::new(), Vec::new()]; TYPES.len()];
     let (mut moved, mut pairs, mut swapped) = ([0.0_f64; 3], 0, [0; 3]);
     for list in 0..LISTS {

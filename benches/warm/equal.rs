@@ -1,4 +1,4 @@
-//! How far equal requests differ: read before against read for the first time, alone and beside other clients.
+//! Differences between equal requests: cached against new passages, without and with other clients.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub async fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
     for (memory, reproducible, name) in
         [(0, false, "without the store"), (1 << 30, false, "with the store"), (0, true, "reproducible")]
     {
-        // Sixteen lists at once are more work than a request without a deadline waits for by default.
+        // Sixteen lists at once exceed the default wait of a request without a deadline.
         let settings = [format!("generator.reproducible={reproducible}"), "limits.queue_seconds=unlimited".to_owned()];
         let server = Server::with(model, memory, &settings).await?;
         let passages = |client: u64| -> Vec<String> {
@@ -29,7 +29,7 @@ pub async fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
         let ask = async |client: u64| -> anyhow::Result<Vec<f64>> {
             Ok(utilities(&server.rerank(Method::QueryGeneration, &query, &passages(client)).await?.1))
         };
-        // The first request of a server has no opening yet; it is not compared.
+        // The first request of a server also evaluates the prompt prefix, so it is not compared.
         ask(CLIENTS).await?;
         let mut alone = Vec::new();
         let (mut again, mut magnitude) = (0.0_f64, 0.0_f64);
@@ -39,7 +39,7 @@ pub async fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
             magnitude = first.iter().fold(magnitude, |most, utility| most.max(utility.abs()));
             alone.push(first);
         }
-        // Lists that no request has brought yet.
+        // Lists that are new to the server.
         let started = Instant::now();
         futures(CLIENTS, &async |client| ask(client + 100).await).await?;
         let seconds = started.elapsed().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Evaluations that read a list again: eRAG asked twice, and three runs of utility with other seeds, with the store and without.
+//! Evaluations that repeat a list: eRAG twice, and three runs of utility with other seeds, with the store and without.
 
 use std::time::Instant;
 

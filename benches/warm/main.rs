@@ -1,9 +1,9 @@
-//! Passages that were read before: seconds of a rerank, and a stream of requests under a bound.
+//! Cached passages: seconds of a rerank, and a stream of requests under a bound.
 //!
-//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes|streams] [--requests 300]
-//! [--passages 10,20,50,100]`. Passages and queries are words of a seeded generator, cut to a number of tokens. The server is a
-//! process of its own, asked over gRPC. Figures of seconds are ratios within one run: the server with the store and the one
-//! without take turns.
+//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes|streams]
+//! [--requests 300] [--passages 10,20,50,100]`. Passages and queries are words of a seeded generator, cut to a number
+//! of tokens. The server is a separate process, called over gRPC. Figures of seconds are ratios within one run: servers
+//! with and without the store take turns.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Seconds of a whole rerank: passages that were read before against passages that were not.
+//! Duration of a complete rerank: cached passages against new ones.
 
 use protocol::v1::Method;
 

@@ -30,7 +30,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server with so many bytes of states, and waits until it is ready.
+    /// Starts a server with this many bytes of cached states, and waits until it is ready.
     pub async fn start(model: Option<&str>, memory_bytes: u64) -> anyhow::Result<Self> {
         Self::with(model, memory_bytes, &[]).await
     }
@@ -40,7 +40,7 @@ impl Server {
         Self::with_environment(model, memory_bytes, settings, &[]).await
     }
 
-    /// [`Server::with`] in an environment with these variables, for what only llama.cpp reads.
+    /// [`Server::with`] in an environment with these variables, which only llama.cpp reads.
     pub async fn with_environment(
         model: Option<&str>,
         memory_bytes: u64,
@@ -150,7 +150,7 @@ pub fn request(method: v1::Method, query: &str, passages: &[String]) -> v1::Rera
     }
 }
 
-/// Utilities by the passages' place in the request.
+/// Utilities in the order of the request.
 pub fn utilities(answer: &v1::RerankResponse) -> Vec<f64> {
     let mut by_place = vec![0.0; answer.results.len()];
     for result in &answer.results {

@@ -1,7 +1,7 @@
-//! What the score of a query depends on beside its tokens: the same passage and query, evaluated in steps of other shapes.
+//! Dependence of a query's score on the shapes of steps, for equal passages and queries.
 //!
-//! The passage and the query are always each other's only context. A score is the sum of the log-probabilities of the query's
-//! tokens, as a method would read it.
+//! A prompt holds only a passage and a query. A score is the sum of the log-probabilities of the query's tokens, as a
+//! method reads it.
 
 use models::catalog::Role;
 use prefix_scheduler::model::{Batch, Generator, Row};
@@ -53,7 +53,7 @@ fn release(generator: &mut dyn Generator, sequences: std::ops::Range<usize>) {
     }
 }
 
-/// Every passage and its query in steps of their own: first the rows of the passage, then those of the query.
+/// Every passage and its query in separate steps: first the rows of the passage, then those of the query.
 fn alone(generator: &mut dyn Generator, passages: &[Tokens], query: &[Token], sequence: usize) -> Vec<f64> {
     let mut scores = Vec::new();
     for passage in passages {
@@ -83,7 +83,7 @@ fn compare(generator: &mut dyn Generator, passages: &[Tokens], query: &[Token]) 
     }
     report("other sequences in the cache", &reference, &alone(generator, passages, query, 0));
     release(generator, 20..30);
-    // Queries of all passages in one step; passages in steps of their own.
+    // Queries of all passages in one step; passages in separate steps.
     for (sequence, passage) in passages.iter().enumerate() {
         step(generator, &[(sequence, 0, passage, false)]);
     }
@@ -91,7 +91,7 @@ fn compare(generator: &mut dyn Generator, passages: &[Tokens], query: &[Token]) 
     let together = sums(&step(generator, &parts), each);
     report("queries in one step", &reference, &together);
     release(generator, 0..count);
-    // Passages four to a step; queries in steps of their own.
+    // Passages four to a step; queries in separate steps.
     let mut grouped = Vec::new();
     for group in passages.chunks(4) {
         let parts: Vec<_> = group.iter().enumerate().map(|(at, passage)| (at, 0, passage.as_slice(), false)).collect();

@@ -8,7 +8,7 @@ use prefix_scheduler::warm::policy::{Candidate, Policy};
 use crate::report::Line;
 use crate::texts::zipf;
 
-/// States of 60-token passages of the default generator that 512 MiB hold: 23,040 bytes a token and 12 a cell.
+/// Number of states of 60-token passages of the default generator in 512 MiB: 23,040 bytes per token and 12 per cell.
 const FIT: usize = (512 << 20) / ((60 + 7) * 23_052);
 
 pub fn run() {
@@ -59,7 +59,7 @@ pub fn least_recently_used(trace: &[Vec<usize>], fit: usize) -> f64 {
     rate(hits, trace)
 }
 
-/// Keeps the passages whose next use is nearest; a newcomer whose next use is farther than all of them is not kept.
+/// Keeps the passages whose next use is nearest. A newcomer with a later next use than all of them is not kept.
 pub fn optimum(trace: &[Vec<usize>], fit: usize) -> f64 {
     let flat: Vec<usize> = trace.iter().flatten().copied().collect();
     let mut next = vec![usize::MAX; flat.len()];

@@ -13,7 +13,7 @@ pub async fn run(model: Option<&str>, texts: &Texts, number_of_requests: usize) 
     let passages: Vec<String> = (0..PASSAGES as u64).map(|index| texts.passage(9_000_000 + index, 60)).collect();
     let (with, without) = (Server::start(model, BYTES).await?, Server::start(model, 0).await?);
     let before = with.resident()?;
-    // Seconds of both, over all requests and over the second half, whose passages the store has met.
+    // Seconds of both, over all requests and over the second half, whose passages the store has seen.
     let (mut seconds, mut later, mut peak) = ([0.0; 2], [0.0; 2], before);
     let (mut asked, mut cached) = (0, 0);
     for (number, chosen) in zipf(number_of_requests, 10, PASSAGES).iter().enumerate() {

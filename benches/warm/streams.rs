@@ -1,7 +1,8 @@
-//! Attention over foreign cells: queries behind passages that are there, in one cache for all sequences and in a stream for each.
+//! Attention over foreign cells: queries after cached passages, in one cache for all sequences and in one stream per
+//! sequence.
 //!
-//! In one cache each row of a query looks, masked, at the cells of all passages. With a stream a sequence it sees its own only, but
-//! the runtime splits a step by stream. Queries are decoded several at a time: all in a step, and a few.
+//! In one cache each row of a query attends, masked, to the cells of all passages. With a stream per sequence it sees
+//! only its own cells, but the runtime splits a step by stream. A step decodes all queries, or a few.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -68,7 +69,7 @@ struct Cache<'m> {
 }
 
 impl<'m> Cache<'m> {
-    /// A cache that holds so many passages, each in a sequence of its own.
+    /// A cache that holds this many passages, each in its own sequence.
     fn new(model: &'m LlamaModel, passages: usize, unified: bool) -> anyhow::Result<Self> {
         let threads = i32::try_from(std::thread::available_parallelism()?.get())?;
         let (step, sequences) = (u32::try_from(STEP)?, u32::try_from(passages)?);
@@ -101,7 +102,7 @@ impl<'m> Cache<'m> {
         Ok(())
     }
 
-    /// Seconds of a query behind each passage, so many in a step as fit, at most `each`.
+    /// Seconds of a query after each passage, with as many per step as fit, at most `each`.
     fn queries(&mut self, passages: usize, each: usize) -> anyhow::Result<f64> {
         let each = each.min(STEP / QUERY);
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Passages and queries of a given number of tokens, made of words, and which passages a stream of requests asks for.
+//! Passages and queries of a given number of tokens, made of words, and the passages of a stream of requests.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ const WORDS: &[&str] = &[
     "with",
 ];
 
-/// A generator's tokenizer, to count by.
+/// A generator's tokenizer, for counting.
 pub struct Texts {
     pub language: Language,
 }

@@ -1,4 +1,4 @@
-//! Files that the program reads. Byte 0 is the kind of file, by its place in [`KINDS`]; the rest is its content.
+//! Files that the program reads. Byte 0 is the kind of file, by its index in [`KINDS`]; the rest is its content.
 
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub mod written;
 /// The name of a kind of file, and its reader, which gets the path and the content.
 pub type Kind = (&'static str, fn(&Path, &[u8]));
 
-/// All kinds. New kinds come last: the inputs that are kept name a kind by its place.
+/// All kinds. New kinds come last, because stored inputs name a kind by its index.
 pub const KINDS: [Kind; 15] = [
     ("labelled lists", labelled_lists),
     ("questions", |path, _| named(path, questions(path, Empty::Ranked, &mut Warnings::default()).map(drop))),
@@ -52,7 +52,7 @@ static FOLDER: LazyLock<Mutex<TempDir>> = LazyLock::new(|| Mutex::new(tempfile::
 /// Reads one file.
 ///
 /// # Panics
-/// An error does not name the file, or a reader takes what its writer would not write.
+/// An error does not name the file, or a reader accepts content that its writer would not write.
 pub fn run(input: &[u8]) {
     let [kind, content @ ..] = input else { return };
     let (_, read) = KINDS[usize::from(*kind) % KINDS.len()];
@@ -61,7 +61,7 @@ pub fn run(input: &[u8]) {
 
 /// Reads the header of a GGUF file, and the file as an adapter of one small model.
 pub fn gguf(input: &[u8]) {
-    // Sends what llama.cpp says of every damaged file to tracing, where nobody listens.
+    // Sends llama.cpp's messages about damaged files to tracing, which discards them.
     backend().unwrap();
     with_file(input, |path| {
         drop(reencoded_bytes(path));
@@ -69,10 +69,10 @@ pub fn gguf(input: &[u8]) {
     });
 }
 
-/// Whether the file is an adapter of the small model.
+/// Checks that the file is an adapter of the small model.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason why it is not.
 pub fn adapts(path: &Path) -> Result<(), ModelError> {
     let sha256 = hash(path).unwrap();
     let adapter = Adapter { path: path.to_owned(), sha256, scale: 1.0, base: "0".repeat(64) };
@@ -122,7 +122,7 @@ fn labelled_lists(path: &Path, _: &[u8]) {
     }
 }
 
-/// One document is wanted that a file may have, and one that none has.
+/// Looks for a document that a file may have, and for one that no file has.
 fn documents(path: &Path) {
     let wanted = ["a", "nowhere"].into();
     match corpus::documents(path, &wanted, &mut Warnings::default()) {
@@ -131,13 +131,13 @@ fn documents(path: &Path) {
     }
 }
 
-/// A store of its own, and the only file of measurements in it.
+/// A new store, and its only file of measurements.
 fn sealed(content: &[u8], path: impl FnOnce(&Store) -> PathBuf) -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path().to_owned(), Catalog::load(None).unwrap(), Hub::default());
     let path = path(&store);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // Content is sealed, so that the checks behind the hash are reached; what is no JSON is the file as it is.
+    // JSON is sealed, so that the checks after the hash are reached. Other content is the file itself.
     let bytes = match serde_json::from_slice::<Value>(content) {
         Ok(mut content) => {
             if let Some(fields) = content.as_object_mut() {
@@ -153,7 +153,7 @@ fn sealed(content: &[u8], path: impl FnOnce(&Store) -> PathBuf) -> (TempDir, Sto
     (folder, store)
 }
 
-/// What is taken is written and read again; what is not taken is set aside.
+/// Accepted content is written and read again; other content is set aside.
 fn profiles(content: &[u8]) {
     let file = |store: &Store| ProfileFile::new(store, "g", "t", Origin::Calibrated);
     let (_folder, store) = sealed(content, |store| file(store).path().to_owned());

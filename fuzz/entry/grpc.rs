@@ -2,9 +2,9 @@
 //!
 //! | byte | meaning |
 //! |---|---|
-//! | 0 | the method, by its place in [`METHODS`] |
+//! | 0 | the method, by its index in [`METHODS`] |
 //! | 1 | how the rest is sent: see [`Form`] |
-//! | rest | a message, or the body as it is |
+//! | rest | a message, or the raw body |
 
 use std::sync::{LazyLock, Mutex};
 
@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
-/// New methods come last: the inputs that are kept name a method by its place.
+/// New methods come last, because stored inputs name a method by its index.
 pub const METHODS: [&str; 21] = [
     "rerankd.v1.RerankService/Rerank",
     "rerankd.v1.RerankService/WatchRerank",
@@ -42,15 +42,15 @@ pub const METHODS: [&str; 21] = [
     "rerankd.v1.BeliefService/CheckCitations",
 ];
 
-/// How the bytes become a body.
+/// The form in which the input's bytes are sent as a request body.
 enum Form {
     /// One message.
     Message,
-    /// The same message twice, as on a stream.
+    /// One message twice, as on a stream.
     Twice,
     /// The bytes are the frames.
     Frames,
-    /// The bytes are the frames, and are said to be gzipped where their flag says so.
+    /// The bytes are the frames, gzipped if their flag says so.
     Gzipped,
 }
 

@@ -1,4 +1,4 @@
-//! Bodies of every path of HTTP/JSON. Byte 0 is the path, by its place in [`PATHS`]; the rest is the body.
+//! Bodies of every path of HTTP/JSON. Byte 0 is the path, by its index in [`PATHS`]; the rest is the body.
 
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
-/// New paths come last: the inputs that are kept name a path by its place.
+/// New paths come last, because stored inputs name a path by its index.
 pub const PATHS: [&str; 10] = [
     "/v1/rerank",
     "/v2/rerank",
@@ -34,7 +34,7 @@ static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
 /// Posts one body.
 ///
 /// # Panics
-/// The answer is the server's fault or no JSON, or the request keeps its permit.
+/// The answer is the server's fault or not JSON, or the request keeps its permit.
 pub fn run(input: &[u8]) {
     let [path, body @ ..] = input else { return };
     let path = PATHS[usize::from(*path) % PATHS.len()];
@@ -48,11 +48,11 @@ pub fn run(input: &[u8]) {
         (answer.status().as_u16(), to_bytes(answer.into_body(), 1 << 24).await.unwrap())
     });
     assert!(status != 500 && status != 404 || says_model(&text), "{path}: {status}");
-    serde_json::from_slice::<serde_json::Value>(&text).expect("an answer that is no JSON");
+    serde_json::from_slice::<serde_json::Value>(&text).expect("an answer that is not JSON");
     server.settle();
 }
 
-/// 404 is for a model that is not served; the paths are.
+/// Only an unknown model gives 404, because all paths are served.
 fn says_model(text: &[u8]) -> bool {
     String::from_utf8_lossy(text).contains("model")
 }

@@ -1,7 +1,7 @@
-//! What the fuzz targets run on one input. tests/fuzz_corpus.rs runs the same on the inputs that are kept.
+//! Functions that the fuzz targets run on one input. tests/fuzz_corpus.rs runs them on the stored inputs.
 //!
-//! A function returns for every input; a panic is a fault of the program. What the program promises is asserted beside: no input
-//! of a caller is the server's fault, no permit is kept, and what a reader accepts is what its writer writes.
+//! A function returns for every input; a panic is a fault of the program. The functions also assert that no input is
+//! the server's fault, that no permit stays taken, and that a reader accepts only what its writer writes.
 
 pub mod files;
 pub mod grpc;
@@ -9,7 +9,7 @@ pub mod http;
 mod server;
 pub mod states;
 
-/// A target and what it runs.
+/// A target and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the name of their folder of inputs.

@@ -17,7 +17,7 @@ use prefix_scheduler::scripted;
 
 use scripted::{ByteTokenizer, ScriptedEntailment, ScriptedGenerator, overlap_script};
 
-/// Longest time of a request, and what is tolerated beyond it on a busy machine.
+/// Longest time of a request, and the tolerance beyond it on a busy machine.
 pub const DEADLINE_MILLISECONDS: u64 = 400;
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -52,7 +52,7 @@ impl<E> Server<E> {
     pub fn settle(&self) {
         let end = Instant::now() + PATIENCE;
         while self.admission.in_flight() > 0 {
-            assert!(Instant::now() < end, "{} permits are kept", self.admission.in_flight());
+            assert!(Instant::now() < end, "{} permits are still taken", self.admission.in_flight());
             self.runtime.block_on(async { tokio::time::sleep(Duration::from_micros(50)).await });
         }
     }
@@ -64,7 +64,7 @@ impl<E> Server<E> {
     }
 }
 
-/// One input at a time, after a failed one too.
+/// Locks the server for one input, also after a failed one.
 pub fn lock<E>(server: &Mutex<Server<E>>) -> MutexGuard<'_, Server<E>> {
     server.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! Files of passage states as a warm store reads them.
+//! Files of passage states, as the store reads them.
 //!
 //! | byte 0 | the rest |
 //! |---|---|
-//! | 0 | the file as it is |
-//! | 1 | a state: its file is made, and must give the same state |
-//! | 2 | a file whose checksum is made right, so that the checks behind it are reached |
+//! | 0 | the raw file |
+//! | 1 | a state: its file is written, and must give the same state |
+//! | 2 | a file with a corrected checksum, so that the checks after it are reached |
 
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -35,7 +35,7 @@ static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(|| {
     Mutex::new(Kept { store, key, path: place.join(hex(&key.hash)).with_extension("state"), _folder: folder })
 });
 
-/// The file of a state, as this program has always written it.
+/// The file of a state, in the program's format.
 fn file(key: &Key, state: &[u8]) -> Vec<u8> {
     let length = u64::try_from(state.len()).unwrap_or(u64::MAX).to_le_bytes();
     sealed(&[b"rrkwarm\n", &1_u32.to_le_bytes()[..], &key.hash, &length].concat(), state)
@@ -49,7 +49,7 @@ fn sealed(start: &[u8], state: &[u8]) -> Vec<u8> {
 /// Reads one file.
 ///
 /// # Panics
-/// A file that was not written for the key is taken, or one that was is not.
+/// A foreign file is accepted, or a valid one is refused.
 pub fn run(input: &[u8]) {
     let [form, rest @ ..] = input else { return };
     let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,10 +62,10 @@ pub fn run(input: &[u8]) {
     let held = kept.store.hold();
     kept.store.fetch(&[(NodeId(0), kept.key)], &held, || false);
     match held.get(&kept.key) {
-        Some(state) => assert_eq!(file(&kept.key, &state), bytes, "a foreign file is taken"),
+        Some(state) => assert_eq!(file(&kept.key, &state), bytes, "a foreign file is accepted"),
         None => {
             let written = bytes.get(HEADER..).is_some_and(|state| file(&kept.key, state) == bytes);
-            assert!(!written && !kept.path.exists(), "a file is not taken, or a damaged one stays");
+            assert!(!written && !kept.path.exists(), "a valid file is refused, or a damaged one stays");
         }
     }
     kept.store.drop_state(&kept.key);

@@ -6,7 +6,7 @@ use crate::program;
 use program::{alone, error, run};
 use serde_json::{Value, json};
 
-/// Three lists of three passages, with relevant ones and answers. Written for this test.
+/// Three lists of three passages with labels and answers. Written for this test.
 fn data(folder: &Path) -> String {
     let passage = |id: &str, text: &str, label: u8| json!({ "id": id, "text": text, "label": label, "score": 1.0 });
     let lists = [
@@ -43,7 +43,7 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     assert_eq!(two.lines().count(), 2);
     let all = run(&["analyse", "position-bias", "--data", &data, "--out", &out]);
     assert!(all.status.success(), "{}", error(&all));
-    assert!(results().starts_with(&two), "what was asked is kept");
+    assert!(results().starts_with(&two), "stored results are kept");
     let weights: Vec<f64> = figures(&String::from_utf8(all.stdout).unwrap())
         .iter()
         .filter(|figure| figure["name"].as_str().unwrap().ends_with(", 3 passages") && figure["unit"] == "weight")
@@ -62,12 +62,12 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     assert!(error(&other).contains("seed"), "{}", error(&other));
     let plain = ["--out", &out, "--set", "generator.chat_template=off"];
     let plain = run(&[&["analyse", "position-bias", "--data", &data][..], &plain].concat());
-    assert_eq!(plain.status.code(), Some(2), "results of another frame are not continued");
+    assert_eq!(plain.status.code(), Some(2), "results of another chat template are not continued");
     assert!(error(&plain).contains("chat_template (stored nothing, now false)"), "{}", error(&plain));
 }
 
 #[test]
-fn bad_usage_is_told_before_a_model_is_loaded() {
+fn bad_usage_is_reported_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let data = data(folder.path());
     let unknown = run(&["analyse", "bias", "--data", &data]);
@@ -83,9 +83,9 @@ fn bad_usage_is_told_before_a_model_is_loaded() {
     assert!(error(&repeats).contains("--repeats"), "{}", error(&repeats));
 }
 
-/// Nothing answers at the address: the refusal comes before it is asked, and before results are thrown away.
+/// No server listens at the address: the command must fail before it connects and before it removes results.
 #[test]
-fn what_a_server_cannot_answer_is_refused_before_results_are_thrown_away() {
+fn analyses_without_server_support_are_refused_before_results_are_removed() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let data = data(folder.path());

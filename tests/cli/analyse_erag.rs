@@ -6,7 +6,7 @@ use crate::program;
 use program::{alone, error, run};
 use serde_json::{Value, json};
 
-/// Three lists of six passages, with relevant ones, their number and answers. Written for this test.
+/// Three lists of six passages with labels, numbers of relevant passages, and answers. Written for this test.
 fn lists() -> Vec<Value> {
     let facts = [
         ("Who keeps the mill?", "Ada Voss", "The mill is kept by Ada Voss."),
@@ -71,11 +71,11 @@ fn labels_are_correlated_with_the_answers() {
         let marks: Vec<f64> = (0..3).map(|index| f64::from(u8::from(index == at))).collect();
         assert_eq!(labelled["labels"]["provenance"], json!(marks));
         assert_eq!(labelled["labels"]["contains-answer"], json!(marks));
-        // The answer from the first passage is that of the passage alone.
+        // The first cut-off holds only the first passage, so both answers are equal.
         assert_eq!(labelled["labels"]["token-f1"][0], labelled["quality"]["token-f1"][0]);
         assert!(labelled["labels"]["erag-judgement"][0].as_f64().is_some_and(|yes| (0.0..=1.0).contains(&yes)));
     }
-    // The mean of the marks is 1/3 for every question.
+    // Every question has the same mean label, 1/3, so the correlation is undefined.
     assert_eq!(value(&figures, "erag-correlation tau-b of P by provenance with token-f1"), None);
     let correlations = figures.iter().filter_map(|figure| figure["value"].as_f64());
     assert!(correlations.clone().count() > 0);
@@ -94,7 +94,7 @@ fn costs_are_the_same_in_every_run_but_for_their_seconds() {
     checked_page(&once, "What labels of passages cost against the answer from the whole list");
     analysed("erag-cost", &data, &twice, &["--passages", "6", "--questions", "2"]);
     let continued = analysed("erag-cost", &data, &twice, &["--passages", "6"]);
-    // The third question is the first of its process in one of them.
+    // The third question is the first one of the continued process.
     assert_eq!(read(&once, "results.jsonl"), read(&twice, "results.jsonl"));
     assert!(!read(&once, "results.jsonl").contains("times"));
     for found in [&figures, &continued] {
@@ -107,16 +107,16 @@ fn costs_are_the_same_in_every_run_but_for_their_seconds() {
                     assert!(value(found, &name).is_some_and(|value| value > least), "{name}");
                 }
             }
-            // Prompts of one call share their beginning, and no single prompt is as long as that of the whole list.
+            // Prompts of one call share a prefix, and each is shorter than the prompt of the whole list.
             let ratio =
                 |what: &str| value(found, &format!("erag-cost {what} over end to end, {size} passages")).unwrap();
             assert!(ratio("Tokens, one call") < ratio("Tokens, a call each"));
             assert!(ratio("MiB of the cache, a call each") < 1.0);
         }
     }
-    // Seconds of the questions of an earlier command are read again.
+    // Seconds from an earlier command are read from timing.jsonl.
     assert_eq!(continued.len(), figures.len());
-    // Without their file only tokens and memory are left.
+    // Without timing.jsonl only tokens and memory are reported.
     std::fs::write(twice.join("timing.jsonl"), "").unwrap();
     let left = analysed("erag-cost", &data, &twice, &["--passages", "6"]);
     assert_eq!(value(&left, "erag-cost end to end, 6 passages: Seconds"), None);
@@ -150,10 +150,10 @@ fn measures_are_correlated_with_the_answers_from_the_first_passages() {
     for measure in ["F", "Fe", "T", "T'", "nDCG", "precision", "recall"] {
         assert!(of(measure).is_some_and(|rho| (-1.0..=1.0).contains(&rho)), "{measure}");
     }
-    // At its best alpha F is at least what it is at the ends.
+    // F at its best alpha is at least F at either end of the range.
     assert!(of("F") >= of("recall"));
     let markdown = read(&out, "analysis.md");
-    // Two of three lists have N, and all have six passages.
+    // Two of three lists state N; all have six passages.
     let row = |name: &str| markdown.lines().find(|line| line.starts_with(&format!("| {name} | "))).unwrap().to_owned();
     assert!(row("F").ends_with("| 6 |") && row("Fe").ends_with("| 9 |") && row("T").ends_with("| 9 |"), "{markdown}");
 }
@@ -171,7 +171,7 @@ fn lists_without_answers_are_refused_before_a_model_is_loaded() {
         assert_eq!(output.status.code(), Some(2));
         assert!(error(&output).contains(&format!("no question has what {kind} needs")), "{}", error(&output));
     }
-    // A list that names fewer relevant documents than it holds.
+    // The list states fewer relevant documents than it holds.
     lists[0]["relevant"] = json!(0);
     let data = written(folder.path(), &lists);
     let output = run(&["analyse", "recall-correlation", "--data", &data]);

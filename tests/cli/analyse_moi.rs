@@ -7,7 +7,7 @@ use crate::program;
 use program::{alone, error, run};
 use serde_json::{Value, json};
 
-/// Two lists of three passages with relevant ones and answers, and one without either. Written for this test.
+/// Two lists of three passages with labels and answers, and one without either. Written for this test.
 fn data(folder: &Path) -> String {
     let passage =
         |id: &str, text: &str, label: u8, score: f64| json!({ "id": id, "text": text, "label": label, "score": score });
@@ -28,7 +28,7 @@ fn data(folder: &Path) -> String {
     path.display().to_string()
 }
 
-/// The figures of an analysis by name, without its own.
+/// Figures by name, without the prefix of the analysis.
 fn figures(kind: &str, text: &[u8]) -> BTreeMap<String, Value> {
     let lines = std::str::from_utf8(text).unwrap().lines();
     let figure = |line: &str| {
@@ -39,7 +39,7 @@ fn figures(kind: &str, text: &[u8]) -> BTreeMap<String, Value> {
     lines.map(figure).collect()
 }
 
-/// Runs an analysis over the first two lists; its figures, and the folder with its page.
+/// Runs an analysis over the first two lists. Returns its figures and the folder with its page.
 fn analysed(kind: &str, folder: &Path, more: &[&str]) -> (BTreeMap<String, Value>, String) {
     let data = data(folder);
     let out = folder.join(kind).display().to_string();
@@ -80,10 +80,10 @@ fn orders_have_distances_within_their_bounds() {
     let within = value(&figures, "orders that begin alike (within a group)");
     let between = value(&figures, "orders that do not (between groups)");
     assert!((0.0..=2.0).contains(&within) && (0.0..=2.0).contains(&between));
-    assert!(within > 0.0, "another order is another prompt");
+    assert!(within > 0.0, "another order changes the prompt");
     assert!((value(&figures, "between − within") - (between - within)).abs() < 1e-9);
     assert!((0.0..=1.0).contains(&value(&figures, "its group's rotation is the nearest")));
-    // Distributions are not kept, only the means of their distances.
+    // Only mean distances are stored, not the distributions.
     let results = std::fs::metadata(Path::new(&out).join("results.jsonl")).unwrap();
     assert!(results.len() < 10_000, "{}", results.len());
 }

@@ -42,7 +42,7 @@ fn write(folder: &Path, name: &str, lines: &[Value]) -> String {
     path.display().to_string()
 }
 
-/// Runs a kind on the data, and returns its figures by name, without the kind. Checks that the page is there and whole.
+/// Runs an analysis, checks its page, and returns its figures by name, without the prefix of the analysis.
 fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
@@ -52,7 +52,7 @@ fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
     assert!(page.contains("class=\"verdict\"") && page.contains("<svg") && !page.contains("href=\"http"), "{page}");
     assert!(std::fs::read_to_string(Path::new(&out).join("analysis.md")).unwrap().contains("\n|---|"));
-    // What is kept is what is shown: the same command asks nothing again.
+    // A repeated command prints the stored results.
     let results = || std::fs::read_to_string(Path::new(&out).join("results.jsonl")).unwrap();
     let before = results();
     let again = run(&[&asked[..], more].concat());
@@ -66,7 +66,7 @@ fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     String::from_utf8(done.stdout).unwrap().lines().map(figure).collect()
 }
 
-/// A figure that must be there, within these ends.
+/// Returns the figure, which must exist and lie within the bounds.
 fn within(figures: &BTreeMap<String, Value>, name: &str, (low, high): (f64, f64)) -> f64 {
     let value = figures.get(name).unwrap_or_else(|| panic!("{name:?} is not among {:#?}", figures.keys()));
     let value = value.as_f64().unwrap_or_else(|| panic!("{name:?} has no value"));
@@ -87,7 +87,7 @@ fn depth_has_both_orders_at_every_number_of_passages() {
         }
     }
     assert!(!figures.keys().any(|name| name.contains("3 passages")));
-    // Every number of twenty passages is forty contexts a question; the paper's figure has three of them.
+    // All depths of twenty passages take forty contexts per question; the paper's figure shows three depths.
     let two = analyse("utility-by-depth", &lists(folder.path()), &["--depths", "2,2"]);
     for name in ["soft, retriever's order, 2 passages", "soft, reranked, 2 passages"] {
         within(&two, name, (-1.0, 1.0));
@@ -113,7 +113,7 @@ fn compression_keeps_fewer_tokens_at_every_step() {
         assert!(tokens(&format!("{method} at 0.75")) <= tokens("whole passages"));
         within(&figures, &format!("{method} at 0.5, soft, less whole"), (-2.0, 2.0));
     }
-    // Of nine tokens a passage at least three are its frame, so at most six of each text are read.
+    // At least three of the nine tokens per passage are formatting, so at most six belong to the text.
     let bounded = ["--questions", "1", "--passage-tokens", "9"];
     let figures = analyse("utility-of-compression", &lists(folder.path()), &bounded);
     within(&figures, "whole passages, tokens", (2.0, 12.0));
@@ -150,12 +150,12 @@ fn all_answers_agree_with_themselves() {
 }
 
 #[test]
-fn equivalence_is_set_beside_people() {
+fn equivalence_is_compared_with_human_verdicts() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let figures = analyse("equivalence", &judged(folder.path()), &[]);
     within(&figures, "entailment, AUC", (0.5, 1.0));
-    // "Gold is mined at Orrin" holds no reference, the others hold one or are no answer.
+    // Containment is right about all six: only equivalent candidates contain a reference.
     within(&figures, "containment, accuracy", (1.0, 1.0));
     within(&figures, "exact match, accuracy", (4.0 / 6.0 - 1e-9, 4.0 / 6.0 + 1e-9));
     within(&figures, "containment, short, F1", (1.0, 1.0));
@@ -163,7 +163,7 @@ fn equivalence_is_set_beside_people() {
 }
 
 #[test]
-fn bad_data_is_told_by_its_field_before_a_model_is_loaded() {
+fn bad_data_is_refused_by_field_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |kind: &str, data: &str| {
         let done = run(&["analyse", kind, "--data", data]);

@@ -108,7 +108,6 @@ fn bad_passages_name_their_line() {
     }
 }
 
-/// Nothing wrote a run, and a loop over `rerank` loaded the model for every query.
 #[test]
 fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     let _alone = crate::program::alone();
@@ -121,7 +120,7 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     let at_once =
         rerankd(&[&arguments[..], &["--format", "trec", "--tag", "mine", "--concurrency", "5"]].concat(), lists);
     assert_eq!(at_once.stdout, run.stdout, "the order is that of the file: {}", error(&at_once));
-    // The second list is refused, and the others are there.
+    // The second list is refused; the others are ranked.
     assert_eq!(run.status.code(), Some(1), "{}", error(&run));
     assert!(error(&run).contains("standard input:2: query: must not be empty"), "{}", error(&run));
     assert!(error(&run).contains("1 of 3 lists were not reranked"), "{}", error(&run));
@@ -134,7 +133,7 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     let best = &first["results"][0];
     assert_eq!((&first["query_id"], &best["id"], &best["text"]), (&"q1".into(), &"b".into(), &"two".into()));
-    // A retrieval that failed would go unnoticed, and no server is asked.
+    // An empty file means that retrieval failed. The command reports it without calling the server.
     let empty = rerankd(&["rerank", "--lists", "-", "--server", "127.0.0.1:9"], "\n");
     assert!(
         empty.status.code() == Some(2) && error(&empty).contains("standard input: has no questions"),
@@ -145,7 +144,7 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     assert_eq!(both.status.code(), Some(2), "{}", error(&both));
     let neither = rerankd(&["rerank", "--query", "q", "--format", "trec"], "\"a\"\n");
     assert!(neither.status.code() == Some(2) && error(&neither).contains("needs --lists"), "{}", error(&neither));
-    // The tag was taken and had no effect.
+    // Options without effect are refused.
     for only in [["--concurrency", "2"], ["--tag", "mine"]] {
         let one = rerankd(&[&["rerank", "--query", "q"][..], &only].concat(), "\"a\"\n");
         assert!(one.status.code() == Some(2) && error(&one).contains("cannot be used with"), "{}", error(&one));
@@ -182,7 +181,7 @@ fn a_rerank_in_process_prints_json_in_a_pipe() {
     assert!(error(&refused).contains("instruction: yes-no does not take it"), "{}", error(&refused));
 }
 
-/// Uses a store of links to the models of this machine, so that its profiles are not changed.
+/// The store links to this machine's models, so the machine's own profiles stay unchanged.
 #[cfg(unix)]
 #[test]
 fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
@@ -213,7 +212,7 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     assert_eq!(answer["profiles"][0]["means"].as_array().unwrap().len(), 3);
     assert_eq!(answer["profiles"][0]["origin"], "PROFILE_ORIGIN_CALIBRATED");
     assert_eq!(answer["profiles"][0]["observations"], 1, "{answer}");
-    // One question of three passages may give a fit without signal, which is counted instead of stored.
+    // The fit of one question may be unusable. It is then counted, not stored.
     let fitted = answer["profiles"][1]["subject"] == "PROFILE_SUBJECT_QUESTION";
     assert!(fitted || error(&output).contains("1 of 2 fits not used"), "{}", error(&output));
     let shown = rerankd(&["position-bias", "--set", &store], "");
@@ -224,13 +223,13 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     };
     let all = [answer["profiles"].as_array().unwrap().clone(), built_in(&shown)].concat();
     assert_eq!(shown["profiles"].as_array().unwrap(), &all);
-    // Another version of the prompts needs another one: models/README.md.
+    // A new version of the prompts needs new built-in profiles: models/README.md.
     assert!(!built_in(&shown).is_empty());
     let off = ["position-bias", "--set", &store, "--set", "position_bias.profiles=calibrated"];
     assert_eq!(rerankd(&off, "").stdout, output.stdout);
     let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
-    // After ten questions of which none could be used, an empty file was in its place.
+    // A calibration without a usable question leaves the stored file unchanged.
     let unusable = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{unmarked}\n").repeat(11));
     assert!(
         unusable.status.code() == Some(2) && error(&unusable).contains("none of 11 questions"),
@@ -270,9 +269,9 @@ fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
     assert!(!error(&rerankd(&off, "")).contains("runs"));
 }
 
-/// A vocabulary of 260 tokens was refused, and llama.cpp printed lines for each tensor.
+/// The vocabulary has only 260 tokens, and llama.cpp's lines per tensor must not be printed.
 #[test]
-fn pull_measures_a_small_model_and_prints_a_line_a_step() {
+fn pull_measures_a_small_model_and_prints_a_line_per_step() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("models.store={}", folder.path().display());
     let model = concat!("generator.model=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/base.gguf");
@@ -339,7 +338,7 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
         (r#"{"with":[],"references":["x"]}"#, "with: must hold"),
         (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#, "entailment.model"),
         (r#"{"unheard":1,"with":[]}"#, "unheard"),
-        // Probabilities in the place of their logarithms: the entropy was negative.
+        // Probabilities instead of logarithms.
         (
             r#"{"with":[{"text":"x","token_log_probabilities":[-0.1,0.8]}]}"#,
             "with[0].token_log_probabilities[1]: is 0.8, but a log-probability is at most 0",
@@ -361,7 +360,7 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     }
 }
 
-/// A peer that accepts and is silent: a stopped process, or a dead machine behind a load balancer.
+/// The peer accepts connections but never answers, like a stopped process or a dead machine behind a load balancer.
 #[test]
 fn a_silent_server_does_not_outlast_the_wait() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -370,11 +369,11 @@ fn a_silent_server_does_not_outlast_the_wait() {
     let silent = rerankd(&["health", "--server", &address, "--wait", "1"], "");
     assert_eq!(silent.status.code(), Some(69), "{}", error(&silent));
     assert!(error(&silent).contains("does not answer"), "{}", error(&silent));
-    // The bound is five seconds; a hang would be without end.
+    // The bound is five seconds; a hang would never end.
     assert!(began.elapsed() < std::time::Duration::from_mins(1));
 }
 
-/// The system does not end the first process of a container by a signal that it does not handle.
+/// The kernel drops a signal to the first process of a container unless the process handles it.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_first_process_of_a_container_ends_at_a_signal() {
@@ -385,7 +384,7 @@ fn the_first_process_of_a_container_ends_at_a_signal() {
         command
     };
     if !contained(&["true"]).status().is_ok_and(|status| status.success()) {
-        println!("no process namespaces are allowed here: not checked");
+        println!("process namespaces are not allowed here: not checked");
         return;
     }
     // The command waits for a server that is not there. A shell that ended first would leave it without a parent.
@@ -395,7 +394,7 @@ fn the_first_process_of_a_container_ends_at_a_signal() {
     let code = (0..100).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
         let first = std::fs::read_to_string(&children).unwrap_or_default();
-        // Handled from shortly after the start on: the first signal may come too early.
+        // The first signal may arrive before its handler is installed.
         Command::new("kill").args(["-TERM", first.trim()]).stderr(Stdio::null()).status().unwrap();
         outer.try_wait().unwrap()
     });

@@ -19,7 +19,7 @@ fn a_comparison_says_which_method_to_take() {
         run(&[&fixed[..], more].concat())
     };
     let found = figures(&asked(&["--out", place, "--test-resamples", "2000"]));
-    // The relevant passage stands fourth of four: 1 / log2(5) in the list, and less where the retriever missed another one.
+    // The relevant passage is last of four: 1 / log2(5) in the list, and less if the retriever missed another one.
     let given = figure(&found, "lists given nDCG@10 in the list");
     assert!((given["value"].as_f64().unwrap() - 1.0 / 5.0_f64.log2()).abs() < 1e-9, "{given}");
     assert_eq!((&given["questions"], &given["unit"]), (&json!(8), &json!("nDCG")));
@@ -27,13 +27,13 @@ fn a_comparison_says_which_method_to_take() {
     assert!((all - 1.0 / 5.0_f64.log2() / (1.0 + 1.0 / 3.0_f64.log2())).abs() < 1e-9);
     assert_eq!(figure(&found, "lists given MRR")["value"], 0.25);
     assert_eq!(figure(&found, "lists given recall@3")["value"], 0.0);
-    // One of the two relevant passages of the collection.
+    // The list holds one of the two relevant passages of the collection.
     assert_eq!(figure(&found, "lists given recall@5")["value"], 0.5);
     assert_eq!(figure(&found, "lists bm25 MRR")["value"], 1.0);
     let gain = figure(&found, "lists bm25 nDCG@10 over given");
     assert_eq!((&gain["met"], &gain["goal"], &gain["wins"]), (&json!(true), &json!(1.0), &json!(8)));
     assert!(gain["ratio"].as_f64().unwrap() > 2.0 && gain["p_value_holm"].as_f64() >= gain["p_value"].as_f64());
-    // The method `retriever` orders by the retriever's scores, which is the given order.
+    // The method `retriever` keeps the first-stage order.
     assert_eq!(figure(&found, "lists bm25 MRR over given")["value"], 0.75);
     assert_eq!(figure(&found, "lists bm25 MRR over given")["ratio"], 4.0);
     assert_eq!(figure(&found, "lists bm25 recall@5 over given")["unit"], "share");
@@ -50,13 +50,13 @@ fn a_comparison_says_which_method_to_take() {
     assert_eq!(tokens["model"]["sha256"].as_str().unwrap().len(), 64);
     assert!(figure(&found, "lists query-generation AUC")["value"].as_f64().unwrap() > 0.5);
     assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().starts_with("lists bm25 AUC")));
-    // BM25 finds every passage, so nothing can be better, and nothing is cheaper.
+    // BM25 ranks every relevant passage first, so no method is better, and none is cheaper.
     let verdict = figure(&found, "lists verdict");
     assert_eq!(verdict["value"], "bm25", "{verdict}");
     let sentence = verdict["sentence"].as_str().unwrap();
     assert!(sentence.starts_with("Take bm25: nDCG@10 1.000, 0.569 above the retriever's order"), "{sentence}");
     page_and_markdown(&out, sentence);
-    // The same command ranks nothing again, other settings are refused by name, and fewer lists too.
+    // A repeated command ranks nothing again. Other settings are refused by name, and so are fewer lists.
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     figures(&asked(&["--out", place]));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
@@ -69,7 +69,7 @@ fn a_comparison_says_which_method_to_take() {
     assert!(bad.status.code() == Some(2) && error(&bad).contains("must be a number above 0"), "{}", error(&bad));
     let bounded = asked(&["--latency-budget-ms", "500", "--concurrency", "4"]);
     assert!(error(&bounded).contains("cannot be used with"), "{}", error(&bounded));
-    // Seconds of requests that wait for each other are not mixed with others; the rankings are the same.
+    // Latencies at another concurrency are not mixed in; the rankings are equal.
     let other = asked(&["--out", place, "--concurrency", "4"]);
     assert!(error(&other).contains("concurrency (stored 1, now 4)"), "{}", error(&other));
     let beside = folder.path().join("beside");
@@ -102,7 +102,7 @@ fn a_comparison_says_which_method_to_take() {
 }
 
 #[test]
-fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
+fn an_instruction_has_its_row_and_belongs_to_the_results() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -133,7 +133,7 @@ fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
 }
 
 #[test]
-fn frames_of_prompts_have_rows_of_their_own() {
+fn prompt_formats_have_their_rows() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -147,11 +147,11 @@ fn frames_of_prompts_have_rows_of_their_own() {
     let (compared, plain, jinja) = (path("compared"), path("plain"), path("jinja"));
     let found = figures(&asked(&compared, &["--frames", "jinja,plain,jinja"]));
     let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
-    // The file's own template has a system message, which llama.cpp's does not write.
+    // The file's template writes a system message; llama.cpp's template does not.
     assert!(tokens("query-generation+jinja") > tokens("query-generation"));
     assert!(tokens("query-generation") > tokens("query-generation+plain"));
     assert!(found.iter().all(|figure| figure["ranking"] != "retriever+plain"));
-    // A row in another frame is no method that a request can name: it is not in the methods' verdict or tests.
+    // A request cannot choose a prompt format, so such a row is not in the methods' verdict or tests.
     let over_given = figure(&found, "lists query-generation+plain nDCG@10 over given");
     assert_eq!((&over_given["met"], &over_given["p_value"]), (&Value::Null, &Value::Null));
     assert_eq!((&over_given["p_value_holm"], &over_given["model"]["frame"]), (&Value::Null, &json!("plain")));
@@ -162,7 +162,7 @@ fn frames_of_prompts_have_rows_of_their_own() {
     for name in ["compare.md", "compare.html"] {
         assert!(std::fs::read_to_string(Path::new(&compared).join(name)).unwrap().contains(&sentence), "{name}");
     }
-    // The rows are those of a server with that frame.
+    // The rows equal those of a server with that prompt format.
     figures(&asked(&plain, &["--set", "generator.chat_template=off"]));
     figures(&asked(&jinja, &["--set", "generator.chat_template=jinja"]));
     let scores = |out: &str, row: &str| -> Vec<f64> {
@@ -185,7 +185,7 @@ fn frames_of_prompts_have_rows_of_their_own() {
             .fold(0.0, f64::max);
         assert!(apart > 0.01, "{frame} changes nothing");
     }
-    // Results of another frame are not continued, and what cannot be compared is refused.
+    // Results of another prompt format are not continued, and incomparable settings are refused.
     let other = asked(&plain, &[]);
     assert!(error(&other).contains("chat_template (stored false"), "{}", error(&other));
     let refused = |more: &[&str], part: &str| {
@@ -216,7 +216,7 @@ fn page_and_markdown(out: &Path, sentence: &str) {
 }
 
 #[test]
-fn several_files_are_measured_together_and_alone() {
+fn several_files_are_measured_together_and_separately() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -230,7 +230,7 @@ fn several_files_are_measured_together_and_alone() {
         assert_eq!(figure(&found, &format!("{name} bm25 MRR"))["questions"], questions);
     }
     assert_eq!(figure(&found, "one bm25 MRR")["low"], Value::Null);
-    // Of each file the second and the third question.
+    // The second and the third question of each file.
     let found = asked(&["--skip", "1", "--questions", "2", "--test-resamples", "100"]);
     assert_eq!(figure(&found, "all 2 files given tokens, mean")["questions"], 4);
     let few = asked(&["--skip", "3", "--test-resamples", "100"]);
@@ -311,8 +311,8 @@ fn bad_input_names_the_place() {
     assert_eq!(unreachable.status.code(), Some(69));
 }
 
-/// The generator ranks these lists well, so that their labels can be calibrated on. What is stored changes the scores of the
-/// next command that uses the store.
+/// The generator ranks these lists well, so calibration succeeds. The next command with this store uses the
+/// calibration.
 #[cfg(unix)]
 #[test]
 fn methods_are_calibrated_on_labelled_lists() {
@@ -327,7 +327,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     let data = folder.path().join("lists.jsonl");
     lists(&data, 12);
     let data = data.to_str().unwrap();
-    // With a prefix: what is stored has to be what the server looks for.
+    // The prefix is part of the key under which the server looks up a calibration.
     let own = ["--set", &store, "--set", "generator.reencode_megabytes=off", "--set", "embedding.query_prefix=query: "];
     let methods = "cascade,query-generation,embedding";
     let calibrate = [&["calibrate", "--ranking", "--mixes", "--data", data, "--methods", methods], &own[..]].concat();
@@ -337,10 +337,11 @@ fn methods_are_calibrated_on_labelled_lists() {
     let all = |key: &str| lines.iter().map(|line| line[key].as_str()).collect::<Vec<_>>();
     assert_eq!(all("method"), [Some("cascade"), Some("cascade"), Some("query-generation"), Some("embedding")]);
     assert_eq!(all("fused_with"), [Some("retriever"), Some("retriever"), None, None]);
-    // The default mixes in cosines, and that calibration belongs to their model; the other one is for where it cannot be asked.
+    // The default method fuses embedding scores, so its first calibration belongs to the embedding model. The second is
+    // for servers without that model.
     let sha256 = |key: &str| lines.iter().map(|line| line[key].as_str().map(str::len)).collect::<Vec<_>>();
     assert_eq!(sha256("embedding_sha256"), [Some(64), None, None, None]);
-    // That of a model which ranks by itself belongs to that.
+    // A calibration of the method `embedding` belongs to the embedding model.
     assert_eq!(sha256("model_sha256"), [None, None, None, Some(64)]);
     let mixes = |line: &Value| (line["embedding_weight"].is_f64(), line["mixes"].as_array().unwrap().len());
     assert_eq!(lines.iter().map(mixes).collect::<Vec<_>>(), [(true, 232), (false, 22), (false, 0), (false, 0)]);

@@ -1,4 +1,4 @@
-//! `rerankd distil export`: what it scores, on a scripted generator, and the program with the default one, killed and resumed.
+//! `rerankd distil export`: its scores on a scripted generator, and the program on the default one, killed and resumed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ async fn both_parts_are_the_log_probabilities_of_the_whole_prompt() {
     let near = |left: f64, right: f64| assert!((left - right).abs() < 1e-9, "{left} {right}");
     for texts in [&["a mill", "he sees a river", "who knows it"][..], &["only one"]] {
         let scores = engine.preferences(&common::call(), request(texts, Scored::Orders(4))).await.unwrap();
-        // Of one passage there is one order.
+        // One passage has one order.
         assert_eq!(scores.orders.len(), if texts.len() == 1 { 1 } else { 4 });
         assert_eq!(
             (scores.query_after_order.len(), scores.passages_in_order.len()),
@@ -101,7 +101,7 @@ async fn both_parts_are_the_log_probabilities_of_the_whole_prompt() {
         }
         let mut history = [&frame.opening[..], &frame.cue].concat();
         near(scores.query_alone.unwrap(), scripted(&mut history, &scores.query));
-        // The other kinds leave out what they do not score; the rest is the same.
+        // The other kinds score less, with equal values.
         let alone = engine.preferences(&common::call(), request(texts, Scored::Passages)).await.unwrap();
         assert_eq!((&alone.query_after_passage, alone.query_alone), (&scores.query_after_passage, scores.query_alone));
         assert!(alone.orders.is_empty() && alone.passages_in_order.is_empty());
@@ -126,7 +126,7 @@ async fn orders_are_distinct_and_follow_from_the_seed() {
     assert_eq!(first, orders(10, 1).await);
     assert_ne!(first, orders(10, 2).await);
     let mut sorted = orders(100, 1).await;
-    assert_eq!(sorted.len(), 24, "all that there are");
+    assert_eq!(sorted.len(), 24, "all orders of four passages");
     sorted.sort();
     sorted.dedup();
     assert_eq!(sorted.len(), 24);
@@ -154,7 +154,7 @@ async fn a_question_that_cannot_be_scored_is_refused_by_field() {
     let mut twice = good;
     twice.passages[0].text.clone_from(&long);
     twice.passages[1].text = long;
-    // Each fits the 4,096 cells, but not both; without orders they stand alone.
+    // Each passage fits the 4,096 cells, both together do not. Without orders each has its own prompt.
     assert_eq!(field(refused(twice.clone()).await), "passages");
     twice.scored = Scored::Passages;
     engine.preferences(&common::call(), twice).await.unwrap();
@@ -181,7 +181,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     let said = succeeded(&asked(&whole, &[]));
     assert_eq!((&said["questions"], &said["kind"]), (&json!(6), &json!("orders")));
 
-    // Killed as soon as two questions are there, and the line that it was writing is cut off.
+    // Killed after two questions, in the middle of a line.
     let killed = path("killed.jsonl");
     let owned = arguments(&killed, &[]);
     let mut child = command(&owned.iter().map(String::as_str).collect::<Vec<_>>()).spawn().unwrap();
@@ -202,14 +202,14 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     assert!(error(&resumed).contains("8 bytes of an incomplete line were dropped"), "{}", error(&resumed));
     assert!(std::fs::read(&killed).unwrap() == std::fs::read(&whole).unwrap());
 
-    // In two parts, without a kill.
+    // Repeats the command in two parts, without a kill.
     let parts = path("parts.jsonl");
     succeeded(&asked(&parts, &["--questions", "2"]));
     assert_eq!(parsed(&parts).len(), 3);
     succeeded(&asked(&parts, &[]));
     assert!(std::fs::read(&parts).unwrap() == std::fs::read(&whole).unwrap());
 
-    // Another model, other options.
+    // Other options are refused.
     let refused = asked(&whole, &["--seed", "4", "--set", "generator.chat_template=off"]);
     assert_eq!(refused.status.code(), Some(2));
     for part in ["chat (stored true, now false)", "seed (stored 0, now 4)", "opening_tokens (stored ["] {
@@ -253,7 +253,7 @@ fn refused_questions_of_the_whole_file_are_counted_by_every_command() {
     assert!(lines.len() == 6 && lines[1..].iter().all(|line| line["error"].is_string()), "{lines:?}");
 }
 
-/// A limit on the size of files stands for a full disk: writing fails in the middle of a line.
+/// A file size limit simulates a full disk: writing fails in the middle of a line.
 #[test]
 fn an_export_that_cannot_write_says_that_the_same_command_continues() {
     let _alone = alone();
@@ -273,7 +273,7 @@ fn an_export_that_cannot_write_says_that_the_same_command_continues() {
     assert_eq!(parsed(&out).len(), 7);
 }
 
-/// Complete lines of questions.
+/// Complete lines without the header.
 fn complete_lines(path: &Path) -> usize {
     memchr::memchr_iter(b'\n', &std::fs::read(path).unwrap()).count().saturating_sub(1)
 }

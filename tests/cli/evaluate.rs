@@ -56,7 +56,7 @@ fn an_evaluation_writes_results_summary_and_report() {
             .as_f64()
             .unwrap()
     };
-    // The helpful passage stands second in the given order, and its labels are the caller's.
+    // The supporting passage is second in the input order; the caller gives the labels.
     assert_eq!(of(0, "provenance", "RR"), 0.5);
     assert!(of(1, "provenance", "RR") > 0.9);
     assert!(of(1, "containment", "RR") > of(0, "containment", "RR"));
@@ -73,7 +73,7 @@ fn an_evaluation_writes_results_summary_and_report() {
             - report.matches("http://www.w3.org/2000/svg").count() * usize::from(outside == "http://www");
         assert_eq!(found, 0, "the report asks for {outside}");
     }
-    // The same command again evaluates nothing. Other settings are refused by name.
+    // A repeated command evaluates nothing. Other settings are refused by name.
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     succeeded(&run(&asked));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
@@ -89,7 +89,7 @@ fn an_evaluation_writes_results_summary_and_report() {
     assert_eq!(changed.status.code(), Some(2));
     assert!(error(&changed).contains("or its passages have changed"), "{}", error(&changed));
     std::fs::write(file, text).unwrap();
-    // So is a line of another question.
+    // A line of another question is refused, too.
     let text = std::fs::read_to_string(out.join("results.jsonl")).unwrap().replace("\"id\":\"q1\"", "\"id\":\"q9\"");
     std::fs::write(out.join("results.jsonl"), text).unwrap();
     let torn = run(&asked);
@@ -98,9 +98,8 @@ fn an_evaluation_writes_results_summary_and_report() {
     succeeded(&run(&[asked, vec!["--restart"]].concat()));
 }
 
-/// On a server that batches, one question at a time left it idle.
 #[test]
-fn questions_that_are_asked_at_once_give_the_results_of_one_after_the_other() {
+fn concurrent_questions_give_the_results_of_sequential_ones() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("q.jsonl");
@@ -144,14 +143,14 @@ fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
     questions(&file, 24);
     let file = file.to_str().unwrap();
     let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
-    // Short work for each question: what is tested is what stands between them.
+    // Short work per question: the test is about the moments between questions.
     let short = ["--no-end-to-end", "--annotators", "containment"];
     let asked = |out| [arguments(file, out), short.to_vec()].concat();
     let broken_off = asked(broken.to_str().unwrap());
     succeeded(&run(&asked(whole.to_str().unwrap())));
     let results = broken.join("results.jsonl");
     let mut kills = 0;
-    // Moments that fall before, into and between questions, on a fast machine as on a slow one.
+    // Fractions of a question's time, so kills fall before, within and between questions on any machine.
     let timing = std::fs::read_to_string(whole.join("timing.jsonl")).unwrap();
     let seconds = timing.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap());
     let question = seconds.sum::<f64>() / 24.0;
@@ -160,7 +159,7 @@ fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
         kills += usize::from(killed_after(child.unwrap(), &results, Duration::from_secs_f64(pause * question)));
     }
     assert_eq!(kills, 10, "an evaluation ended before it was killed: it needs more questions");
-    // The worst moment of all: half a line.
+    // The worst case: half a line.
     let mut torn = std::fs::File::options().append(true).open(&results).unwrap();
     torn.write_all(b"{\"id\":\"q23\",\"pass").unwrap();
     drop(torn);
@@ -191,7 +190,7 @@ fn a_server_gives_the_results_that_this_process_gives() {
     succeeded(&run(&theirs.iter().map(String::as_str).collect::<Vec<_>>()));
     let file = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(file(&here, "results.jsonl"), file(&there, "results.jsonl"));
-    // Either goes on with the other's results. A server does not tell its bounds.
+    // Each continues the other's results. A server does not report its engine's bounds.
     let read = |folder: &Path| serde_json::from_str::<Value>(&file(folder, "manifest.json")).unwrap();
     let (mut manifest, other) = (read(&here), read(&there));
     assert!(

@@ -1,10 +1,10 @@
-//! `rerankd evaluate` against a scripted server: which order of the passages its end-to-end answers come from.
+//! `rerankd evaluate` against a scripted server: the passage order of its end-to-end answers.
 
 use crate::{common, program};
 use program::{arguments, error, run, succeeded};
 use serde_json::{Value, json};
 
-/// A server over the scripted generator whose answers are best from the passages at the end of the prompt.
+/// Serves the scripted generator. If `calibrated`, its profile says that passages at the end of the prompt help most.
 fn scripted_server(runtime: &tokio::runtime::Runtime, calibrated: bool) -> common::Running {
     use engine::position_bias::PositionBias;
     use moi::profile::{Profiles, Subject};
@@ -20,7 +20,7 @@ fn scripted_server(runtime: &tokio::runtime::Runtime, calibrated: bool) -> commo
     })
 }
 
-/// Letter (i): the answer comes from the order in which the passages would stand in the prompt, the metrics from the ranking.
+/// The answer comes from the context order, the metrics from the ranking.
 #[test]
 fn an_end_to_end_answer_is_read_from_the_context_order() {
     use protocol::v1;
@@ -51,7 +51,7 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
     let ranking: Vec<u32> = reranked.results.iter().map(|result| result.original_index).collect();
     let context = reranked.context_order.unwrap().original_indices;
     assert_ne!(ranking, context, "the profile must arrange");
-    // The answer from an order of the passages, by a request that ranks them so.
+    // The server's answer from the passages in this order.
     let answer = |order: &[u32]| {
         let request = v1::EvaluateRetrievalRequest {
             question: "zzj".into(),
@@ -68,7 +68,7 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
         let answer = runtime.block_on(UtilityServiceClient::new(channel).evaluate_retrieval(request)).unwrap();
         answer.into_inner().rankings[0].answer.clone().unwrap().text
     };
-    assert_ne!(answer(&ranking), answer(&context), "the generator must mind the order");
+    assert_ne!(answer(&ranking), answer(&context), "the answer must depend on the order");
     let system = &result["value"]["systems"]["query-generation"];
     assert_eq!(system["ranking"], json!(ranking));
     assert_eq!(system["answer"], json!(answer(&context)));
@@ -95,7 +95,7 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
     runtime.block_on(server.stop());
 }
 
-/// An evaluation that a calibration interrupts would pool answers from two kinds of order.
+/// A calibration changes the context order, so a continued evaluation would mix two kinds of order.
 #[test]
 fn answers_from_before_a_calibration_are_not_continued() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -116,7 +116,7 @@ fn answers_from_before_a_calibration_are_not_continued() {
     let refused = asked(&after, "query-generation");
     assert_eq!(refused.status.code(), Some(2));
     assert!(error(&refused).contains("position_profiles (stored [], now "), "{}", error(&refused));
-    // Nothing arranges the order that was given.
+    // The input order is never rearranged.
     succeeded(&asked(&before, "given"));
     succeeded(&asked(&after, "given"));
     runtime.block_on(async { tokio::join!(before.stop(), after.stop()) });

@@ -1,4 +1,4 @@
-//! `rerankd evaluate` over runs with their texts in a folder, questions of which some have no labels, and `rerankd metrics`.
+//! `rerankd evaluate` on runs with texts in a folder and on partly labelled questions, and `rerankd metrics`.
 
 use std::io::Write;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn runs_take_their_texts_from_a_folder_and_are_compared() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (data, good, poor, out) = (path(""), path("good.run"), path("poor.run"), path("out"));
     let output = run(&[arguments(&data, &out), vec!["--run", &good, "--run", &poor]].concat());
-    // A query of a run that the queries do not know is a failure of its own.
+    // A query of a run without a text is a separate failure.
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let summary = &document["summary"];
@@ -48,7 +48,7 @@ fn runs_take_their_texts_from_a_folder_and_are_compared() {
             .as_f64()
             .unwrap()
     };
-    // q2 has no list in the poor run: nothing was retrieved, which counts as 0.
+    // The poor run has no list for q2: nothing was retrieved, which counts as 0.
     assert_eq!((of(0), of(1)), (1.0, 0.5 / 3.0));
     let row = summary["comparisons"][0]["differences"]
         .as_array()
@@ -62,7 +62,7 @@ fn runs_take_their_texts_from_a_folder_and_are_compared() {
     assert!(error(&alone).contains("a run is missing"), "{}", error(&alone));
 }
 
-/// A document with a title alone, as many of TREC-COVID's are, failed every question that had it.
+/// Many documents of TREC-COVID have only a title.
 #[test]
 fn a_document_without_text_has_its_title_and_one_without_either_is_left_out() {
     let _alone = alone();
@@ -82,9 +82,9 @@ fn a_document_without_text_has_its_title_and_one_without_either_is_left_out() {
     assert_eq!(line["passages"], json!(["titled", "d1"]));
 }
 
-/// Of a question without labels nothing is known; it counted as one without a relevant passage.
+/// A question without labels must not count as one without a relevant passage.
 #[test]
-fn questions_that_nobody_labelled_are_left_out_of_provenance() {
+fn unlabelled_questions_are_left_out_of_provenance() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("q.jsonl"), folder.path().join("out"));
@@ -105,7 +105,7 @@ fn questions_that_nobody_labelled_are_left_out_of_provenance() {
     assert_eq!(row["value"], json!(0.5), "{row}");
 }
 
-/// Documents of several runs had the score that the first run gave them: scores of two retrievers have no common scale.
+/// Scores of two retrievers have no common scale.
 #[test]
 fn a_run_is_reranked_by_its_own_scores() {
     let _alone = alone();
@@ -164,12 +164,12 @@ fn bad_input_of_both_names_the_place() {
     std::fs::write(path("ids.run"), "q0 Q0 doc0 1 0.5 x\n").unwrap();
     let (bad, other, utf8, twice) = (path("bad.run"), path("other.run"), path("utf8.run"), path("twice.jsonl"));
     let ids = path("ids.run");
-    // Every measure was 0 without a word.
+    // Without a matching id every measure is 0, so the command warns.
     let unmatched = run(&["metrics", &judged, &ids]);
     let warning = "ids.run: no document of the run is judged, so every measure is 0: for query \"q0\" the run has \"doc0\", the judgements have \"d0\"";
     assert!(unmatched.status.success() && error(&unmatched).contains(warning), "{}", error(&unmatched));
     let cases: [(Vec<&str>, &str); 13] = [
-        // Judgements that were asked for and are not there were left out without a word.
+        // Judgements that the command names must exist.
         (vec!["evaluate", &data, "--run", &good, "--split", "dve", "--out", &out], "--split dve: "),
         (vec!["evaluate", &twice, "--qrels", &judged, "--out", &out], "--run <FILE>"),
         (vec!["metrics", &judged, &bad], "bad.run:2: must have six columns"),

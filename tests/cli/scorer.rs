@@ -1,4 +1,4 @@
-//! Adapters and scorers by the binary, on the tiny generators of golden/adapters.
+//! Adapters and scorers of the binary, on the tiny generators of golden/adapters.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn golden(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name).display().to_string()
 }
 
-/// `--set` for each of these keys, with a store of the test's own.
+/// `--set` for these keys and the test's store.
 fn settings(store: &Path, more: &[(&str, &str)]) -> Vec<String> {
     let (base, store) = (golden("base.gguf"), store.display().to_string());
     let own = [("generator.model", &*base), ("models.store", &*store), ("entailment.model", "off")];
@@ -22,10 +22,10 @@ fn command(first: &[&str], settings: &[String]) -> std::process::Output {
     run(&first.iter().copied().chain(settings).collect::<Vec<_>>())
 }
 
-/// The strongest rival of the default was in no comparison that did not name it.
+/// The embedding model is the strongest rival of the default method, so a comparison always includes it.
 #[cfg(unix)]
 #[test]
-fn a_comparison_has_a_row_of_the_embedding_model_where_that_answers() {
+fn a_comparison_has_a_row_of_the_embedding_model_if_it_is_available() {
     let folder = tempfile::tempdir().unwrap();
     let (data, library) = (folder.path().join("lists.jsonl"), folder.path().join("onnxruntime"));
     crate::labelled::lists(&data, 2);
@@ -42,13 +42,13 @@ fn a_comparison_has_a_row_of_the_embedding_model_where_that_answers() {
     };
     assert_eq!(compared(&[]), [true, true, true, false, false]);
     assert_eq!(compared(&["--methods", "cascade"]), [true, false, false, false, false]);
-    // Its file alone is of no use.
+    // The model is of no use without ONNX Runtime.
     std::fs::remove_file(library).unwrap();
     assert_eq!(compared(&[]), [true, true, false, false, false]);
 }
 
 #[test]
-fn rerank_scores_with_the_scorer_or_with_what_is_named() {
+fn rerank_scores_with_the_scorer_or_with_the_named_model() {
     let folder = tempfile::tempdir().unwrap();
     let passages = folder.path().join("passages.jsonl");
     std::fs::write(&passages, "{\"text\": \"the weir of the mill\"}\n{\"text\": \"bread\"}\n").unwrap();
@@ -90,13 +90,13 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
         serde_json::from_slice(&std::fs::read(Path::new(&out).join("manifest.json")).unwrap()).unwrap();
     let scorer = manifest["scorer"].as_str().unwrap();
     assert!(scorer.split_once(" as ").is_some_and(|(file, _)| file.len() == 64), "{scorer}");
-    assert!(with(&[("scorer.model", &merged)]).status.success(), "the same continues");
+    assert!(with(&[("scorer.model", &merged)]).status.success(), "the same settings continue");
     let scorer = ("scorer.model", &*merged);
     for other in [
         &[][..],
         &[scorer, ("scorer.adapter", &*adapter)],
         &[("generator.adapter", &*adapter)],
-        // How passages are cut, what a cell is, and what is refused.
+        // Settings of passage cuts, cache types and limits.
         &[scorer, ("scorer.context_tokens", "512")],
         &[scorer, ("scorer.cache_type", "bf16")],
         &[scorer, ("generator.cache_type", "bf16")],
@@ -108,9 +108,9 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
     }
 }
 
-/// The same lists, scored by both models: each row as in a run in which its model is the only one that scores.
+/// Both models score the same lists. Each row equals a run with its model only.
 #[test]
-fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
+fn a_comparison_shows_the_gain_of_the_scorer_over_the_generator() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("lists.jsonl");
     let line = |number: usize| {
@@ -142,7 +142,7 @@ fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
         assert_eq!(scores(&both["query-generation+generator"]), scores(&generator["query-generation"]));
         assert_eq!(scores(&both["query-generation"]), scores(&scorer["query-generation"]));
         assert_ne!(scores(&both["query-generation"]), scores(&generator["query-generation"]));
-        assert!(both.get("retriever+generator").is_none(), "it asks no scorer");
+        assert!(both.get("retriever+generator").is_none(), "it uses no scorer");
     }
     let figures: Vec<Value> =
         String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -152,7 +152,7 @@ fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
     assert!(figure("lists query-generation+generator nDCG@10 over query-generation")["p_value"].is_number());
     let scored_by = |row: &str| figure(&format!("lists {row} nDCG@10 in the list"))["model"].get("scorer").is_some();
     assert!(scored_by("query-generation") && !scored_by("query-generation+generator"));
-    // Every passage is longer than four tokens. What rankings warned of is not lost.
+    // Every passage is longer than four tokens, so every ranking has a warning.
     let warned = figure("lists query-generation+generator warning 1");
     assert_eq!((&warned["value"], warned["sentence"].as_str().unwrap().contains("cut")), (&json!(3), true), "{warned}");
     let page = std::fs::read_to_string(both.join("compare.md")).unwrap();
@@ -166,12 +166,12 @@ fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
         sentence.contains("query-generation (nDCG@10") && sentence.contains("query-generation+generator"),
         "{sentence}"
     );
-    // The same command continues; without the rows of the generator it is another comparison.
+    // A repeated command continues. Without `--by-generator` it is another comparison.
     let again = compared("both", &["--by-generator"], &[("scorer.model", &merged)]).0;
     assert!(again.status.success() && again.stdout == output.stdout, "{}", error(&again));
     let other = compared("both", &[], &[("scorer.model", &merged)]).0;
     assert!(!other.status.success() && error(&other).contains("by_generator"), "{}", error(&other));
-    // Both models show their speed before the first budget, whatever the first method asks.
+    // Both models' speeds are measured before the first budget applies, whatever method comes first.
     let bounded = ["compare", "--data", &data, "--methods", "leave-one-out,query-generation", "--by-generator"];
     let bounded = [&bounded[..], &["--latency-budget-ms", "60000"]].concat();
     let output = command(&bounded, &settings(folder.path(), &[("scorer.model", &merged)]));
@@ -220,7 +220,7 @@ fn results_of_another_adapter_or_scale_are_not_continued() {
     }
 }
 
-/// A path that does not exist, an entry of another role, a file of another content.
+/// A missing path, a catalogue entry of another role, an unknown name.
 #[test]
 fn a_pull_names_the_key_of_a_wrong_adapter() {
     let folder = tempfile::tempdir().unwrap();

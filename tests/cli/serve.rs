@@ -39,7 +39,7 @@ fn a_start_that_exposes_everything_is_refused() {
         "limits.passages=0",
     ]);
     assert_eq!(missing.status.code(), Some(78));
-    // All of one start: unknown keys and unreadable files came each in a round of their own.
+    // One start reports all faults: unknown keys, bad values and unreadable files.
     for fault in ["/nowhere/tokens", "/nowhere/server.pem", "limits.unheard: unknown key", "limits.passages: must be"] {
         assert!(error(&missing).contains(fault), "{}", error(&missing));
     }
@@ -63,7 +63,7 @@ async fn sigterm_under_load_answers_every_call_and_exits_with_0() {
     let path = socket_folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let (heard, told) = std::sync::mpsc::channel();
-    // The queue of a socket holds few messages.
+    // A socket queues few messages, so a thread reads them.
     std::thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok(length) = socket.recv(&mut buffer) {
@@ -98,7 +98,7 @@ async fn sigterm_under_load_answers_every_call_and_exits_with_0() {
     assert_eq!(status.code(), Some(0), "{}", serving.log());
     while let Some(status) = load.join_next().await {
         let status = status.unwrap();
-        assert!(failures::unsent(&status), "a call was taken and not answered: {status:?}");
+        assert!(failures::unsent(&status), "an accepted call was not answered: {status:?}");
     }
     let told: Vec<String> = told.try_iter().collect();
     assert!(told.iter().any(|message| message.starts_with("STOPPING=1")), "{told:?}");
@@ -128,7 +128,7 @@ async fn a_second_sigterm_ends_at_once() {
 }
 
 #[tokio::test]
-async fn sighup_takes_up_tokens_and_log_filter_and_names_the_rest() {
+async fn sighup_reloads_tokens_and_log_filter_and_names_the_rest() {
     let _alone = program::alone_here().await;
     let config =
         |folder: &Path, rest: &str| format!("[auth]\ntokens_file = \"{}\"\n{rest}", folder.join("tokens").display());
@@ -168,7 +168,7 @@ async fn sighup_takes_up_tokens_and_log_filter_and_names_the_rest() {
     std::fs::write(folder.join("rerankd.toml"), "[limits]\npassages = 0").unwrap();
     serving.signal(Signal::HUP);
     serving.wait_for_log("limits.passages: must be between").await;
-    assert!(ask(&new).await.is_ok(), "a faulty file ends nothing");
+    assert!(ask(&new).await.is_ok(), "a faulty file does not end the server");
     serving.signal(Signal::TERM);
     assert_eq!(serving.exit(Duration::from_secs(20)).await.code(), Some(0));
     assert!(!serving.log().contains(&new) && !serving.log().contains(&old));

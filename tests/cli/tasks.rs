@@ -1,4 +1,4 @@
-//! `--task` and `--labels` of the programs: results of another task are not continued.
+//! `--task` and `--labels` of the commands: results of another task are not continued.
 
 use crate::program;
 use program::{alone, arguments, error, run, succeeded};
@@ -47,7 +47,7 @@ fn an_evaluation_holds_its_task_and_labels() {
         assert_eq!(refused.status.code(), Some(2));
         assert!(error(&refused).contains(named), "{}", error(&refused));
     }
-    // A reference that is none of the labels is a question that cannot be evaluated.
+    // A question whose reference is not a label cannot be evaluated.
     let own = ["--task", "classification", "--labels", "REFUTES,OTHER", "--restart"].to_vec();
     let partly = run(&[plain.clone(), own].concat());
     assert_eq!(partly.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! What is wrong with the command itself is found before a file or a model is read, and told once.
+//! Faults of the command itself are reported once, before a file or a model is read.
 
 use std::process::Output;
 
@@ -8,9 +8,9 @@ use program::{command, error, run};
 const LISTS: &str = "{\"question\": \"Which river?\", \"answers\": [\"x\"], \"passages\": [{\"id\": \"a\", \"text\": \"one\"}]}\n\
                      {\"question\": \"Who?\", \"answers\": [\"y\"], \"passages\": [{\"id\": \"b\", \"text\": \"two\"}]}\n";
 
-/// 0 was no result in this process and all of them on a server, which takes it for a field that is not set.
+/// A server reads 0 as a field that is not set, so 0 would mean all results.
 #[test]
-fn a_count_of_nothing_is_refused() {
+fn a_count_of_zero_is_refused() {
     for arguments in [
         &["rerank", "--query", "q", "--top-n", "0"][..],
         &["rerank", "--query", "q", "--orders", "0"],
@@ -33,9 +33,8 @@ fn once(refused: &Output, expected: &str, file: &str) {
     assert!(said.contains(expected) && !said.contains(file), "{said}");
 }
 
-/// Every line of the file was blamed, after the models were loaded.
 #[test]
-fn a_wrong_option_is_no_fault_of_the_lines() {
+fn a_wrong_option_is_not_blamed_on_the_lines() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lists.jsonl").display().to_string();
     std::fs::write(&file, LISTS).unwrap();
@@ -54,7 +53,7 @@ fn a_wrong_option_is_no_fault_of_the_lines() {
     }
 }
 
-/// A secret that was made of a file ends with the file's line.
+/// A secret from a file often ends with a newline.
 #[test]
 fn a_token_of_the_environment_is_trimmed_and_a_wrong_one_is_named_once() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -73,9 +72,9 @@ fn a_token_of_the_environment_is_trimmed_and_a_wrong_one_is_named_once() {
     runtime.block_on(server.stop());
 }
 
-/// `RERANKD_CONFIG=` in a unit's environment file: every command ended with a fault of `--config`.
+/// A unit's environment file may set `RERANKD_CONFIG=`.
 #[test]
-fn an_empty_name_of_a_configuration_is_none() {
+fn an_empty_configuration_name_is_ignored() {
     let checked = command(&["check-config"]).env("RERANKD_CONFIG", "").output().unwrap();
     assert!(checked.status.success(), "{}", error(&checked));
     let flag = run(&["check-config", "--config", ""]);
@@ -84,9 +83,9 @@ fn an_empty_name_of_a_configuration_is_none() {
     assert!(!missing.status.success() && error(&missing).contains("/nowhere.toml"), "{}", error(&missing));
 }
 
-/// clap passes over `requires` where what is required conflicts with something given: they had no effect.
+/// clap skips `requires` if the required option conflicts with a given one.
 #[test]
-fn options_of_ranking_are_refused_beside_those_of_profiles() {
+fn options_of_ranking_conflict_with_those_of_profiles() {
     for options in [&["--relevance-threshold", "2"][..], &["--methods", "cascade"], &["--json"], &["--mixes"]] {
         for profiles in [&["--add"][..], &["--subject", "answer"]] {
             let refused = run(&[&["calibrate", "--data", "x"], options, profiles].concat());
@@ -97,7 +96,7 @@ fn options_of_ranking_are_refused_beside_those_of_profiles() {
     assert!(error(&run(&["calibrate", "--data", "/nowhere", "--add"])).contains("/nowhere"));
 }
 
-/// Every request by such a name was refused by a server that was READY; commands have no such names.
+/// Otherwise a ready server would refuse every request for that method. Other commands ignore the setting.
 #[test]
 fn a_method_of_the_http_port_needs_its_model() {
     let settings = ["--set", "http.method=cross-encoder", "--set", "http.model_aliases=near=embedding,far=yes-no"];
@@ -114,9 +113,8 @@ fn a_method_of_the_http_port_needs_its_model() {
     assert!(run(&["models", "list", "--set", "http.method=cross-encoder"]).status.success());
 }
 
-/// Paragraphs that nobody ranked were rearranged, with a note that the given order is kept.
 #[test]
-fn compression_without_a_ranking_keeps_the_given_order() {
+fn compression_without_a_ranking_keeps_the_input_order() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(common::Scripted::default().serve());
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +131,6 @@ fn compression_without_a_ranking_keeps_the_given_order() {
     runtime.block_on(server.stop());
 }
 
-/// `utility` measured nothing for such a line, and reported 0.
 #[test]
 fn a_line_without_passages_is_an_error_of_every_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +169,6 @@ fn a_line_without_passages_is_an_error_of_every_command() {
     }
 }
 
-/// Judgements with a space in an id were another document's.
 #[test]
 fn judgements_and_a_run_are_joined_by_ids_with_spaces() {
     let folder = tempfile::tempdir().unwrap();

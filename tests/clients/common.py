@@ -20,14 +20,14 @@ EVENTS = [
 # More than a batch of any client.
 MANY = [f"The {subject} {event}" for event in EVENTS for subject in SUBJECTS] + TEXTS
 
-# As long as passages are, about 96 tokens each. Five seconds, the time-out of httpx, are short for them on a CPU.
+# Passages of a usual length, about 96 tokens each. Five seconds, the time-out of httpx, are short for them on a CPU.
 _MORE = "It says so on page {at}, and again on page {at} of the second volume, which the library keeps beside the door."
 HUNDRED = [" ".join([text, *[_MORE.format(at=at)] * 4]) for at, text in enumerate((MANY * 3)[:100])]
 
 
 @dataclasses.dataclass
 class Servers:
-    """Addresses of the servers: one that asks for a token, and one that asks for none and bounds the time of a ranking."""
+    """Addresses of the servers: one that requires a token, and one without tokens that bounds the time of a ranking."""
 
     grpc: str
     http: str
@@ -59,7 +59,7 @@ def within_its_time(check):
     for attempt in range(3):
         try:
             return check()
-        except Exception as error:  # noqa: BLE001: each client has an error of its own
+        except Exception as error:  # noqa: BLE001: each client has its own error
             if attempt == 2 or "timed out" not in str(error).lower():
                 raise
 

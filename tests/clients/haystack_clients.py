@@ -31,7 +31,7 @@ def run(checks, servers):
         same(ranked(HuggingFaceTEIRanker(url=url, token=token))[0], TEXTS[BEST])
 
     def tei_over_grpc():
-        # It asks for reflection without a token.
+        # It requests reflection without a token.
         same(ranked(HuggingFaceTEIRanker(url=servers.open_grpc, use_grpc=True))[0], TEXTS[BEST])
 
     def jina():

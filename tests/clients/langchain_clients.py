@@ -19,7 +19,7 @@ def texts(found):
 
 
 def run(checks, servers):
-    # An unknown model is one that NVIDIA's client warns of.
+    # NVIDIA's client warns of unknown models.
     warnings.simplefilter("ignore")
     url, token = servers.http, servers.token
 

@@ -3,7 +3,7 @@
 import litellm
 from common import BEST, QUESTION, TEXTS, descending, same
 
-# The model of each as litellm's documentation has it.
+# Models as in litellm's documentation.
 MODELS = [
     "cohere/rerank-v3.5",
     "jina_ai/jina-reranker-v2-base-multilingual",

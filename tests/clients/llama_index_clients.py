@@ -20,10 +20,10 @@ def ranked(client, texts=TEXTS):
 
 
 def run(checks, servers):
-    # NVIDIA's client says which model it takes.
+    # NVIDIA's client warns which model it uses.
     warnings.simplefilter("ignore")
     url, token = servers.http, servers.token
-    # As docs/compatibility.md has it: its own waits for five seconds.
+    # As in docs/compatibility.md, because the default client waits only five seconds.
     patient = httpx.Client(timeout=60)
 
     def jina():

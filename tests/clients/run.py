@@ -1,5 +1,5 @@
 """Public Python clients against a release binary with the default models and settings: every method of rerankd.v1 and tei.v1 over
-grpcio, and the clients of other rerankers over HTTP, each with its own defaults but URL, token and model. Prints a line a check; the
+grpcio, and the clients of other rerankers over HTTP, each with its own defaults but URL, token and model. Prints a line per check; the
 exit code is 1 if one fails.
 
     python tests/clients/run.py BINARY ENVIRONMENTS
@@ -65,7 +65,7 @@ class Server:
             self.lines.append(line)
 
     def address(self, message):
-        """The address that a line of the log tells."""
+        """The address in a line of the log."""
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and self.process.poll() is None:
             for line in list(self.lines):
@@ -93,10 +93,10 @@ class Server:
 
 
 class Asked(Servers):
-    """The servers, and the order that one gives to a whole list."""
+    """The servers, and a check against the order of a whole list."""
 
     def check_order(self, found, model=""):
-        """Texts are in the order of the whole list. Two may change places whose scores differ by rounding."""
+        """Texts are in the order of the whole list, unless their scores differ by rounding."""
         assert len(set(found)) == len(found), found
         body = json.dumps({"query": QUESTION, "documents": sorted(found), "model": model}).encode()
         headers = {"authorization": f"Bearer {self.token}"}
@@ -118,7 +118,7 @@ def token(binary, folder):
 
 
 def main(binary, environments):
-    # A proxy has no way to the loopback address.
+    # A proxy cannot reach the loopback address.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     checks, failed = Checks(), 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -132,7 +132,7 @@ def main(binary, environments):
             stubs = folder / "stubs"
             stubs.mkdir()
             python = {name: str(environments / name / "bin/python") for name in ENVIRONMENTS}
-            # As docs/calling.md makes them, and those of tei.v1.
+            # Made as in docs/calling.md, with those of tei.v1.
             files = [str(path) for path in sorted(PROTOCOL.rglob("*.proto"))]
             made = [f"-I{PROTOCOL}", f"--python_out={stubs}", f"--grpc_python_out={stubs}", *files]
             subprocess.run([python["protobuf5"], "-m", "grpc_tools.protoc", *made], check=True)

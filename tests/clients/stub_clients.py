@@ -24,7 +24,7 @@ def run(checks, servers):
         target = f"ipv4:{servers.grpc},{servers.grpc}"
         options = [("grpc.service_config", SERVICE_CONFIG), ("grpc.default_authority", "rerankd")]
         same(ask(target, options).results[0].id, f"p{BEST}")
-        # The reason for the second option.
+        # Without the second option the call fails.
         try:
             ask(target, options[:1])
         except grpc.RpcError as error:

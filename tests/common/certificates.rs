@@ -1,4 +1,4 @@
-//! Certificates for tests, made anew for each.
+//! Certificates for tests; every test generates its own.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use server::transport::TlsFiles;
 
-/// An authority of its own.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
@@ -29,7 +29,7 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// A certificate that ended with the first day of a year, and its key, as bytes.
+    /// A certificate that expired on the first day of `year`, and its key, as bytes.
     pub fn identity_until(&self, year: i32) -> (Vec<u8>, Vec<u8>) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

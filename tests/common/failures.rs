@@ -1,8 +1,8 @@
-//! What a failed call tells its client.
+//! Errors of failed calls.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
-/// Whether the call never reached the server: it could not connect, or hyper had not yet sent it when the connection ended, which
-/// hyper calls cancelled. Such a call can be repeated.
+/// True if the call never reached the server: the client could not connect, or hyper had not yet sent the call when the
+/// connection ended, which hyper calls cancelled. Such a call can be repeated.
 pub fn unsent(status: &tonic::Status) -> bool {
     let first = std::error::Error::source(status);
     std::iter::successors(first, |cause| cause.source()).any(|cause| {

@@ -12,7 +12,7 @@ pub enum Value {
     Texts(Vec<String>),
 }
 
-/// A tensor: name, lengths with that of a row first, numbers.
+/// A tensor: name, dimensions (row length first), numbers.
 pub type Tensor = (String, Vec<u64>, Vec<f32>);
 
 /// A text value.
@@ -95,7 +95,7 @@ pub fn adapter_values(architecture: &str, alpha: f32) -> Vec<(&'static str, Valu
     ]
 }
 
-/// The two factors of one matrix, with numbers that a formula gives.
+/// The two factors of one matrix, with numbers from a formula.
 pub fn factors(matrix: &str, inputs: u64, outputs: u64, rank: u64, size: f32) -> [Tensor; 2] {
     let numbers = |count: u64, start: u64| (start..start + count).map(|n| size * (n as f32 * 1.7).sin()).collect();
     [

@@ -1,4 +1,4 @@
-//! Serves HTTP/JSON on a free port, with a scripted generator, and asks it with a real client.
+//! Serves HTTP/JSON on a free port with a scripted generator, and a client for it.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Served {
     server: tokio::task::JoinHandle<()>,
 }
 
-/// What came back.
+/// An answer over HTTP.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -75,7 +75,7 @@ pub async fn serve_bounded(engine: Engine, queue_length: usize, options: HttpOpt
     serve_router(engine, admission, router, bounds).await
 }
 
-/// Starts a server with this router, which was made of the engine and the permits.
+/// Starts a server with this router, which uses this engine and these permits.
 pub async fn serve_router(engine: Engine, admission: Admission, router: axum::Router, bounds: Bounds) -> Served {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -91,7 +91,7 @@ pub async fn serve_router(engine: Engine, admission: Admission, router: axum::Ro
     Served { url, engine, admission, client, stop: Some(stop), server }
 }
 
-/// A file of tokens in a folder, with one of this name, and that token.
+/// Writes a token file with one token of this name. Returns the tokens of the file, and the new token.
 pub fn tokens(folder: &Path, name: &str) -> (Arc<Tokens>, String) {
     let (new, path) = (NewToken::new(name).unwrap(), folder.join("tokens"));
     std::fs::write(&path, &new.line).unwrap();
@@ -99,7 +99,7 @@ pub fn tokens(folder: &Path, name: &str) -> (Arc<Tokens>, String) {
     (access.unwrap_or_else(|faults| panic!("{faults:?}")).tokens, new.token)
 }
 
-/// The method whose scores do not depend on the other documents of a list.
+/// Options with a method whose scores do not depend on the other documents of a list.
 pub fn alone() -> HttpOptions {
     HttpOptions { method: methods::find("query-generation"), ..options() }
 }

@@ -26,7 +26,7 @@ pub const FACTS: [(&str, &str, &str); 6] = [
     ("When do the bees of Lower Hask swarm?", "Swarms", "The bees of Lower Hask swarm in the last week of May."),
 ];
 
-/// A list whose relevant passage stands last; where `missing` the retriever did not find it.
+/// A list whose relevant passage is last, or absent if `missing`.
 pub fn list(number: usize, missing: bool) -> Value {
     let other = |shift: usize| {
         let fact = (number + shift) % FACTS.len();

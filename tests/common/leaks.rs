@@ -1,4 +1,4 @@
-//! What calls and connections could leave behind in a server.
+//! Resources that calls and connections could leave behind in a server.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ fn parts(server: &Running) -> [usize; 5] {
     ]
 }
 
-/// What is left of calls in a server.
+/// The sum of these resources.
 pub fn left(server: &Running) -> usize {
     parts(server).iter().sum()
 }
@@ -35,7 +35,7 @@ pub async fn nothing_is_left(server: &Running, after: &str) {
     }
 }
 
-/// Open file descriptors of a process; 0 where the system does not tell.
+/// Open file descriptors of a process; 0 if unknown.
 pub fn descriptors(process: &str) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
 }

@@ -41,10 +41,10 @@ pub struct Scripted {
     pub delay: Duration,
     pub fault: Option<Fault>,
     pub queue_length: usize,
-    /// Longest wait of a request without a deadline, and of a stream's question for its permit.
+    /// Longest wait of a request without a deadline, and of a request of a stream for its slot.
     pub longest_wait: Option<Duration>,
     pub limits: Limits,
-    /// What is kept of passages.
+    /// The passage cache.
     pub warm: prefix_scheduler::warm::Options,
 }
 
@@ -180,12 +180,12 @@ impl Running {
         self.stop_and_tell().await;
     }
 
-    /// Asks the server to stop, and goes on at once.
+    /// Asks the server to stop, without waiting.
     pub fn begin_to_stop(&mut self) {
         let _ = self.stop.take().unwrap().send(());
     }
 
-    /// Stops the server, unless it is stopping already, and tells how it ended.
+    /// Stops the server, unless it is stopping already, and returns how it ended.
     pub async fn stop_and_tell(mut self) -> server::Ended {
         if self.stop.is_some() {
             self.begin_to_stop();
@@ -194,7 +194,7 @@ impl Running {
     }
 }
 
-/// Waits until `done`, for 20 s at most; `what` is waited for.
+/// Waits until `done`, for 20 s at most. `what` is the message of a failure.
 pub async fn wait_for(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !done() {
@@ -203,8 +203,8 @@ pub async fn wait_for(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// The default configuration: the default models in the user's store. No states are kept, so that equal requests served alone
-/// give byte-equal scores; tests/real/warm.rs keeps them.
+/// The default configuration: the default models in the user's store. The passage cache is off, so equal requests
+/// without other load have byte-equal scores; tests/real/warm.rs turns it on.
 pub fn real_config() -> Config {
     Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "off".to_owned())]).unwrap()
 }
@@ -219,7 +219,7 @@ pub async fn real_engine() -> Engine {
     ENGINE.get_or_init(load).await.clone()
 }
 
-/// Held by a test of a server over [`real_engine`]: the work of another one is work ahead, for which a call may be refused.
+/// Held by a test of a server over [`real_engine`], because queued work of another test may cause refusals.
 pub async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await
@@ -272,12 +272,12 @@ pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
     with_slow_reranker(engine, name, Duration::ZERO)
 }
 
-/// The same with one that takes this long for a passage.
+/// [`with_scripted_reranker`] with this delay per passage.
 pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
     with_slow_scorer(engine, engine::models::Role::Reranker, name, delay)
 }
 
-/// The same with a model of this role.
+/// [`with_slow_reranker`] for a model of this role.
 pub fn with_slow_scorer(engine: &Engine, role: engine::models::Role, name: &str, delay: Duration) -> Engine {
     use prefix_scheduler::scheduler::entailment::ConfiguredModel;
     use prefix_scheduler::scheduler::reranker::PassageScorer;

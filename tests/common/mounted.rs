@@ -1,4 +1,4 @@
-//! File systems of a test's own, which a root user cannot write to either once they are read-only.
+//! File systems for a test. Once one is read-only, root cannot write to it either.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::path::Path;

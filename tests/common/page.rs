@@ -61,7 +61,7 @@ impl Observable {
         Page::parse(&body)
     }
 
-    /// Scrapes until `done` holds. What a call did is complete when its last work ended, shortly after its answer.
+    /// Scrapes until `done` holds. The metrics of a call are complete shortly after its answer.
     pub async fn scrape_until(&self, what: &str, done: impl Fn(&Page) -> bool) -> Page {
         let end = std::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -94,7 +94,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Reads a page and fails where it breaks the text format, version 0.0.4.
+    /// Reads a page. Fails if it breaks the text format, version 0.0.4.
     pub fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line is not ended");
         let (mut page, mut helped, mut family) = (Self::default(), BTreeSet::new(), String::new());
@@ -131,12 +131,12 @@ impl Page {
         own(sample).or_else(|| part("_bucket")).or_else(|| part("_sum")).or_else(|| part("_count"))
     }
 
-    /// Whether the page has this metric, or part of a histogram.
+    /// True if the page has this metric, or this part of a histogram.
     pub fn has(&self, name: &str) -> bool {
         self.family(name).is_some()
     }
 
-    /// Sum of the samples of a name whose labels hold all of these.
+    /// Sum of a metric's samples with all of these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let wanted: Vec<String> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let holds = |series: &str| {

@@ -1,4 +1,4 @@
-//! Servers with the tiny models of golden/rerankers, and what tests ask of them.
+//! Servers with the tiny models of golden/rerankers, and requests to them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rerankers").join(name)
 }
 
-/// A scripted generator beside the models that these settings name.
+/// Serves a scripted generator and the models that these settings name.
 pub async fn serve(settings: &[(&str, &str)]) -> Running {
     serve_in_steps(settings, 0).await
 }
 
-/// The same with steps of `batch` texts; 0 lets the runtime choose.
+/// [`serve`] with steps of `batch` texts; 0 lets the runtime choose.
 pub async fn serve_in_steps(settings: &[(&str, &str)], batch: usize) -> Running {
-    // Later flags win: no model but those that are asked for.
+    // Later flags win, so only the requested models are configured.
     let none = [("embedding.model", "off")];
     let flags = none.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let flags: Vec<_> = flags.collect();
@@ -35,12 +35,12 @@ pub async fn serve_in_steps(settings: &[(&str, &str)], batch: usize) -> Running 
     super::serve(Engine::new(models, *engine.limits()), observed, queue_length).await
 }
 
-/// The same with one model.
+/// [`serve`] with one model.
 pub async fn serve_model(section: &str, path: &Path) -> Running {
     serve(&[(&format!("{section}.model"), path.to_str().unwrap())]).await
 }
 
-/// A copy of a model whose file `name` is written by `change` from what it was; empty where it was not there.
+/// A copy of a model with its file `name` rewritten by `change`. A missing file counts as empty.
 pub fn changed(model: &str, name: &str, change: impl Fn(String) -> String) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder(model)).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
@@ -51,7 +51,7 @@ pub fn changed(model: &str, name: &str, change: impl Fn(String) -> String) -> te
     copy
 }
 
-/// A request whose query the golden values have.
+/// A request with the query of the golden values.
 pub fn request(method: v1::Method, passages: &[&str]) -> v1::RerankRequest {
     v1::RerankRequest { method: method.into(), ..wire("what makes the tide", passages) }
 }

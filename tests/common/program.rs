@@ -19,12 +19,12 @@ pub fn command(arguments: &[&str]) -> Command {
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Held while a program with a generator runs: two on a small machine take many times as long as one after the other.
+/// Held while a program with a generator runs: on a small machine two at once are many times slower than two in turn.
 pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.blocking_lock()
 }
 
-/// The same for a test that waits.
+/// [`alone`] for an asynchronous test.
 pub async fn alone_here() -> MutexGuard<'static, ()> {
     ALONE.lock().await
 }

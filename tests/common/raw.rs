@@ -1,4 +1,4 @@
-//! A client without tonic, which begins requests that tonic would send whole.
+//! A client without tonic, for requests that are sent in part.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ pub struct Begun {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The socket closes with the task that owns it, without a word to the server.
+        // The socket closes with the task that owns it, without a message to the server.
         self.driver.abort();
     }
 }

@@ -19,7 +19,7 @@ use crate::program;
 pub struct Serving {
     pub child: Child,
     pub address: String,
-    /// Of the configuration and whatever it names.
+    /// The folder of the configuration and the files that it names.
     pub folder: Arc<tempfile::TempDir>,
     log: Arc<Mutex<String>>,
 }
@@ -31,7 +31,7 @@ impl Drop for Serving {
     }
 }
 
-/// The program, after these settings of a shell: `ulimit -n 256;`.
+/// The program under these shell settings, such as `ulimit -n 256;`.
 pub fn limited(settings: &str, arguments: &[&str]) -> Command {
     if settings.is_empty() {
         return program::command(arguments);

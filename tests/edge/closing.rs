@@ -1,4 +1,4 @@
-//! How connections end for want of requests and for their age, over real sockets: no call is lost with them.
+//! Idle and old connections end without losing a call, over real sockets.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ async fn bounded(scripted: Scripted, bounds: Bounds) -> Running {
     scripted.serve_with(ServerOptions { bounds, ..ServerOptions::default() }).await
 }
 
-/// A client library connects again by itself; one that says nothing is closed.
+/// A client library reconnects by itself. A silent connection is closed.
 #[tokio::test]
 async fn idle_connections_are_closed_and_their_clients_lose_nothing() {
     let server =
@@ -31,7 +31,7 @@ async fn idle_connections_are_closed_and_their_clients_lose_nothing() {
     server.stop().await;
 }
 
-/// A call that the client has begun when the connection ends is either answered, or was never sent.
+/// A call that has begun when the connection ends is answered or was never sent.
 #[tokio::test]
 async fn old_connections_are_replaced_without_losing_a_call() {
     let server =
@@ -49,7 +49,7 @@ async fn old_connections_are_replaced_without_losing_a_call() {
     server.stop().await;
 }
 
-/// A frame of HTTP/2: its type, its flags, its stream, and what it holds.
+/// A frame of HTTP/2: type, flags, stream, payload.
 async fn frame(socket: &mut TcpStream) -> Option<(u8, u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     socket.read_exact(&mut head).await.ok()?;
@@ -63,8 +63,7 @@ fn framed(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// A request that is on its way when the server says that the connection closes is served to its end. It was cut after five
-/// seconds.
+/// A request in flight when the server announces the close is served to its end.
 #[tokio::test]
 async fn a_request_that_comes_while_its_connection_closes_is_answered() {
     let (idle, closing) = (Some(Duration::from_millis(100)), Duration::from_millis(200));
@@ -75,7 +74,7 @@ async fn a_request_that_comes_while_its_connection_closes_is_answered() {
     socket.write_all(&framed(4, 0, 0, &[])).await.unwrap();
     const GOAWAY: u8 = 7;
     while frame(&mut socket).await.expect("the connection is closed").0 != GOAWAY {}
-    // The client does not answer the ping behind it, as one far away.
+    // Like a distant client, this one has not answered the ping that follows.
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
     let headers = [
         vec![0x83, 0x86, 0x04],

@@ -22,7 +22,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 const RERANK: &str = "/rerankd.v1.RerankService/Rerank";
 
-/// What a client sends first: the preface and empty settings.
+/// First bytes of a client: the preface and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 async fn bounded(bounds: Bounds) -> Running {
@@ -42,7 +42,7 @@ async fn rest(socket: &mut TcpStream) -> Vec<u8> {
     all
 }
 
-/// A client without tonic, which sends what tonic would not.
+/// A client without tonic, for messages that tonic would not send.
 struct Raw(h2::client::SendRequest<Bytes>);
 
 impl Raw {
@@ -105,11 +105,11 @@ async fn unreadable_messages_are_the_callers_fault() {
         "/grpc.health.v1.Health/Check",
     ] {
         for (what, headers, body) in [
-            ("no protobuf", &[][..], framed(0, b"\xff\xff\xff")),
+            ("not protobuf", &[][..], framed(0, b"\xff\xff\xff")),
             ("an unknown flag", &[], framed(7, b"")),
             ("a message that ends early", &[], short.clone()),
             ("nothing at all", &[], Vec::new()),
-            ("gzip that is none", &gzip, framed(1, b"no gzip")),
+            ("invalid gzip", &gzip, framed(1, b"no gzip")),
         ] {
             let code = raw.code(path, headers, body).await;
             // Health does not take gzip.
@@ -117,7 +117,7 @@ async fn unreadable_messages_are_the_callers_fault() {
             assert!(refused, "{path}: {what}: {code:?}");
         }
     }
-    // Few bytes that unpack to more than a message may have are one of that length, and no lack of room.
+    // A small message that unpacks beyond the limit is too long; it is not a lack of room.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut packed, &vec![0; 5 << 20]).unwrap();
     let packed = framed(1, &packed.finish().unwrap());
@@ -126,12 +126,12 @@ async fn unreadable_messages_are_the_callers_fault() {
     server.stop().await;
 }
 
-/// Sixteen megabytes could be stated and kept without a permit, and four, without a token, for health.
+/// Methods without a slot must not hold large messages.
 #[tokio::test]
 async fn requests_that_take_no_permit_are_small() {
     let server = Scripted::default().serve().await;
     let mut raw = Raw::new(&server).await;
-    // A header alone, of a message of 64 KiB.
+    // Only the header of a message of 64 KiB.
     let header = vec![0, 0, 1, 0, 0];
     for path in [
         "/grpc.health.v1.Health/Check",
@@ -178,7 +178,7 @@ async fn rapid_resets_end_the_connection() {
     let mut socket = TcpStream::connect(&server.address).await.unwrap();
     let _ = socket.write_all(&bytes).await;
     let answer = rest(&mut socket).await;
-    // A GOAWAY frame, with ENHANCE_YOUR_CALM where the whole of it arrived.
+    // A GOAWAY frame, with ENHANCE_YOUR_CALM if all of it arrived.
     assert!(answer.is_empty() || answer.windows(4).any(|window| window == [0, 0, 0, 11]), "{answer:?}");
     is_well(&server).await;
     server.stop().await;
@@ -212,7 +212,7 @@ async fn connections_beyond_the_bound_are_closed() {
     server.stop().await;
 }
 
-/// The response is larger than the window, and the client gives no more of it.
+/// The response is larger than the window, and the client does not extend the window.
 #[tokio::test]
 async fn a_response_that_is_not_read_is_dropped() {
     let server = bounded(Bounds { unread: Duration::from_millis(300), ..Bounds::default() }).await;
@@ -222,11 +222,11 @@ async fn a_response_that_is_not_read_is_dropped() {
     let body = framed(0, &request.encode_to_vec());
     let mut slow = raw.send(RERANK, &[], body.clone()).await.into_body();
     let mut taken = 0;
-    // The client takes what comes, and gives no room for more.
+    // The client reads without extending the window.
     while let Ok(data) = tokio::time::timeout(Duration::from_secs(1), slow.data()).await {
         taken += data.unwrap().unwrap().len();
     }
-    // It reads on, and learns that the rest is gone.
+    // It reads on and gets a reset.
     slow.flow_control().release_capacity(taken).unwrap();
     let reset = loop {
         match slow.data().await.expect("the response is not complete") {
@@ -236,9 +236,9 @@ async fn a_response_that_is_not_read_is_dropped() {
     };
     assert!(reset.is_reset() && taken < 200_000, "{reset} after {taken}");
     drop(slow);
-    // The same connection serves those who read.
+    // The connection still serves other requests.
     assert_eq!(raw.code(RERANK, &[], body).await, Code::Ok);
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -262,10 +262,10 @@ async fn health(server: &Running) -> ServingStatus {
 
 #[tokio::test]
 async fn health_waits_for_the_trial_of_the_generator() {
-    let (heat, warm) = tokio::sync::watch::channel(false);
+    let (trial, warm) = tokio::sync::watch::channel(false);
     let server = Scripted::default().serve_with(ServerOptions { warm, ..ServerOptions::default() }).await;
     assert_eq!(health(&server).await, ServingStatus::NotServing);
-    heat.send_replace(true);
+    trial.send_replace(true);
     let end = Instant::now() + Duration::from_secs(10);
     while health(&server).await != ServingStatus::Serving {
         assert!(Instant::now() < end);
@@ -291,7 +291,7 @@ async fn a_lame_duck_says_so_and_still_serves() {
     assert!((Duration::from_secs(2)..Duration::from_secs(10)).contains(&began.elapsed()), "{:?}", began.elapsed());
 }
 
-/// Every call that the server took is answered; the others were not sent.
+/// Every accepted call is answered; the others were never sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_under_load_loses_no_call() {
     let slow = Scripted { delay: Duration::from_millis(1), queue_length: 64, ..Scripted::default() };
@@ -325,7 +325,7 @@ async fn a_drain_under_load_loses_no_call() {
 }
 
 #[tokio::test]
-async fn a_cut_drain_is_told() {
+async fn a_cut_drain_is_reported() {
     let scripted = Scripted { delay: Duration::from_millis(20), ..Scripted::default() };
     let options = ServerOptions { drain: Duration::from_millis(100), ..ServerOptions::default() };
     let server = scripted.serve_with(options).await;

@@ -1,4 +1,4 @@
-//! The end of a server that serves gRPC and HTTP/JSON: what the drain does not suffice for is cancelled over both.
+//! The end of a server on gRPC and HTTP/JSON: calls that outlast the drain are cancelled on both.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,18 +44,18 @@ async fn serve(drain_seconds: u64) -> Server {
     let serving = tokio::spawn(async move {
         app::serve(&config, served, Access::default(), Listeners { grpc, http: Some(http) }, control).await.unwrap()
     });
-    // Its own trial of the generator is over then.
+    // A serving server has finished the trial of its generator.
     let address = grpc_url.trim_start_matches("http://").into();
     client::wait_until_serving(&address, Duration::from_mins(1)).await.unwrap();
     Server { engine, grpc: grpc_url, json: json_url, operator, serving }
 }
 
 impl Server {
-    /// Waits until the generator has so many requests.
+    /// Waits until the generator has this many requests.
     async fn has(&self, requests: usize) {
         let scheduler = common::generator(&self.engine).scheduler.clone();
         let stats = scheduler.stats();
-        wait_for("the requests are in work", || {
+        wait_for("the requests are in flight", || {
             stats.active.load(Ordering::SeqCst) + stats.waiting.load(Ordering::SeqCst) == requests
         })
         .await;
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// Neither needs a token, and each held the end for as long as the drain.
+/// Such connections need no token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_do_not_hold_the_end() {
     let server = serve(30).await;
@@ -93,7 +93,6 @@ async fn connections_without_a_request_do_not_hold_the_end() {
     drop((half, silent));
 }
 
-/// Calls over HTTP alone were cut with their connections: only calls over gRPC led to the end of the drain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_over_http_is_answered_at_the_end_of_the_drain() {
     let server = serve(2).await;

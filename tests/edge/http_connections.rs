@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A port, what is asked there, and what ends it.
+/// A port, a path that it serves, and a guard that stops it.
 struct Port {
     address: SocketAddr,
     path: &'static str,
@@ -50,13 +50,13 @@ impl Port {
         format!("GET {} HTTP/1.1\r\nhost: server\r\n{more}\r\n", self.path)
     }
 
-    /// The status of a request with these headers on a new connection; `None` where it is closed without an answer.
+    /// The status of a request with these headers on a new connection; `None` if it is closed without an answer.
     async fn status(&self, more: &str) -> Option<u16> {
         status(&mut self.connect().await, &self.request(more)).await
     }
 }
 
-/// Sends a request and reads its answer. `None` where the connection is closed.
+/// Sends a request and reads its answer. `None` if the connection is closed.
 async fn status(stream: &mut TcpStream, request: &str) -> Option<u16> {
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
@@ -85,7 +85,7 @@ async fn closed(stream: &mut TcpStream) {
     let _ = read.expect("the connection is still open");
 }
 
-/// The client sends requests and takes no answer: the answers fill the buffers of the sockets, and then wait.
+/// The client reads no answers, so they fill the buffers of the sockets and then wait.
 #[tokio::test]
 async fn answers_that_are_not_read_end_their_connection() {
     let short = Duration::from_millis(300);
@@ -97,7 +97,7 @@ async fn answers_that_are_not_read_end_their_connection() {
         let requests = port.request("").repeat(4_000);
         let sent = slow.write(requests.as_bytes()).await.unwrap();
         assert!(sent > 10_000, "{sent}");
-        // There is one place. It is free when the slow connection is gone.
+        // Only one connection is allowed. The next one succeeds once the slow one has ended.
         let end = Instant::now() + Duration::from_secs(20);
         while port.status("").await.is_none() {
             assert!(Instant::now() < end, "{}: the slow reader is still served", port.path);

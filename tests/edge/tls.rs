@@ -46,15 +46,15 @@ async fn calls_travel_encrypted_and_only_to_a_server_that_is_trusted() {
         "{stranger}"
     );
     let public = Server { address: format!("https://{}", server.address), ..server.address.as_str().into() };
-    assert!(client::server_info(&public).await.is_err(), "a private authority is none of the public ones");
-    assert!(client::server_info(&server.address.as_str().into()).await.is_err(), "plain text is not taken");
+    assert!(client::server_info(&public).await.is_err(), "a private authority is not a public one");
+    assert!(client::server_info(&server.address.as_str().into()).await.is_err(), "plain text is refused");
     let muddled = Server { address: format!("http://{}", server.address), ..trusted };
     assert!(client::server_info(&muddled).await.unwrap_err().to_string().contains("https://"));
     server.stop().await;
 }
 
 #[tokio::test]
-async fn mutual_tls_takes_certificates_of_its_authority_alone() {
+async fn mutual_tls_accepts_only_certificates_of_its_authority() {
     let folder = tempfile::tempdir().unwrap();
     let (servers, clients) = (Authority::new(), Authority::new());
     let server = serve(&access(install(folder.path(), &servers, Some(&clients)))).await;
@@ -67,7 +67,7 @@ async fn mutual_tls_takes_certificates_of_its_authority_alone() {
     server.stop().await;
 }
 
-/// Connections that exist go on; new ones get the new certificate; a broken pair changes nothing.
+/// Existing connections go on, new ones get the new certificate, and a broken pair changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_rotated_under_load() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ async fn certificates_are_rotated_under_load() {
     }
     common::wait_for("the load begins", || answered.load(Ordering::SeqCst) > 0).await;
     assert!(channel(&server, &old.pem).await.is_ok() && channel(&server, &new.pem).await.is_err());
-    // The key of another certificate: what is in use stays.
+    // With the key of another certificate the old pair stays in use.
     std::fs::write(folder.path().join("server.key"), new.issue().1).unwrap();
     let faults = access.reload(false);
     assert!(faults.len() == 1 && faults[0].to_string().contains("server.key"), "{faults:?}");

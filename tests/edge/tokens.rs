@@ -72,7 +72,7 @@ async fn everything_but_health_needs_a_token() {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_up_and_a_removed_token_refused() {
+async fn a_changed_file_is_reloaded_and_a_removed_token_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (NewToken::new("search").unwrap(), NewToken::new("search").unwrap());
     let access = access(tokens(folder.path(), &[&first]));
@@ -83,14 +83,14 @@ async fn a_changed_file_is_taken_up_and_a_removed_token_refused() {
     tokens(folder.path(), &[&first, &second]);
     let end = Instant::now() + Duration::from_secs(10);
     while ask(&server, Some(&second.token)).await.is_err() {
-        assert!(Instant::now() < end, "the new token is not taken up");
+        assert!(Instant::now() < end, "the new token is not loaded");
     }
     assert!(ask(&server, Some(&first.token)).await.is_ok(), "two tokens of one caller overlap");
     tokens(folder.path(), &[&second]);
     while !is_unauthenticated(&ask(&server, Some(&first.token)).await) {
-        assert!(Instant::now() < end, "the removed token is still taken");
+        assert!(Instant::now() < end, "the removed token is still accepted");
     }
-    // Nothing readable is there: what is in use stays.
+    // The file is unreadable, so the tokens in use stay.
     std::fs::write(folder.path().join("tokens"), "search\n").unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(ask(&server, Some(&second.token)).await.is_ok());

@@ -1,5 +1,5 @@
-//! Adapters that change, that are wrong, and whose worker fails, on the tiny random generator of golden/adapters; and who names
-//! them.
+//! Changed adapters, wrong adapters and failing workers, on the tiny random generator of golden/adapters; and the
+//! answers that name an adapter.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ async fn served(config: &Config) -> Running {
     common::serve(app::engine(config).await.unwrap(), Arc::new(Observed::default()), 8).await
 }
 
-/// Trained again: as many bytes, and a copy that keeps the modification time, as `cp -p` and images do.
+/// A retrained adapter may keep its size and, through `cp -p` or an image, its modification time.
 #[tokio::test]
 async fn an_adapter_of_the_same_size_and_time_is_another_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +77,6 @@ async fn an_adapter_of_the_same_size_and_time_is_another_one() {
     assert_ne!(hashes[0], hashes[1]);
 }
 
-/// Nobody is told of a generator whose adapter is wrong.
 #[tokio::test]
 async fn a_wrong_adapter_is_found_before_anything_is_published() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +104,7 @@ async fn faults_of_the_files_name_the_key() {
     assert!(problem.contains("scorer.model: \"nobody\", for generator, is neither"), "{problem}");
 }
 
-/// Passes everything on, and panics at the next step where `breaks` is set.
+/// Forwards to `inner`, and panics at the next step if `breaks` is set.
 struct Breaking<'g> {
     inner: &'g mut dyn Generator,
     breaks: &'g AtomicBool,
@@ -151,7 +150,7 @@ async fn scored(scheduler: &Scheduler) -> Option<Vec<f64>> {
     Some(outcome.scores[nodes[1].0].clone())
 }
 
-/// A step panics. The model that is loaded in its place has the adapter again.
+/// A step panics. The reloaded model has the adapter again.
 #[tokio::test]
 async fn a_generator_that_is_loaded_again_has_its_adapter() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Clocks that jump: deadlines, ages and intervals are measured on a clock that does not, and what is dated by the wall clock
-//! (files, certificates) is used whatever its date says.
+//! Clocks that jump: deadlines, ages and intervals use a monotonic clock, and files are used whatever their date.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ fn date(path: &Path, time: SystemTime) {
     std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Where the wall clock is read, and what for. Everything else uses `Instant`, which no setting of the clock moves.
+/// Files that read the wall clock, with the reason. All others use `Instant`, which no setting of the clock moves.
 const WALL_CLOCK: [&str; 9] = [
     // When a state was last used, as the date of its file.
     "crates/prefix-scheduler/src/warm/disk/mod.rs",
@@ -47,7 +46,7 @@ const WALL_CLOCK: [&str; 9] = [
     "crates/prefix-scheduler/src/call/mod.rs",
 ];
 
-/// Dates that are only shown to others.
+/// Files that only show dates.
 const SHOWN: [&str; 2] = ["crates/server/src/http/answer.rs", "crates/server/src/observe/export.rs"];
 
 #[test]
@@ -72,7 +71,7 @@ fn nothing_else_reads_the_wall_clock() {
 }
 
 #[test]
-fn a_token_file_is_taken_up_whatever_its_date() {
+fn a_token_file_is_loaded_whatever_its_date() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokens");
     let header = |new: &NewToken| {
@@ -94,7 +93,7 @@ fn a_token_file_is_taken_up_whatever_its_date() {
 }
 
 #[tokio::test]
-async fn certificates_are_taken_up_whatever_their_date_and_expired_ones_refused() {
+async fn certificates_are_loaded_whatever_their_date_and_expired_ones_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (mut authority, clients) = (Authority::new(), Authority::new());
     let files = install(folder.path(), &authority, Some(&clients));
@@ -115,8 +114,8 @@ async fn certificates_are_taken_up_whatever_their_date_and_expired_ones_refused(
         assert!(access.reload(false).is_empty());
         ask(&authority, clients.identity()).await.unwrap();
     }
-    // As after a clock that jumped beyond their time.
-    assert!(ask(&authority, clients.identity_until(2001)).await.is_err(), "an expired certificate is taken");
+    // Like a certificate after the clock has jumped beyond its end.
+    assert!(ask(&authority, clients.identity_until(2001)).await.is_err(), "an expired certificate is accepted");
     ask(&authority, clients.identity()).await.unwrap();
     server.stop().await;
 }
@@ -146,7 +145,7 @@ async fn a_calibration_is_followed_whatever_its_date() {
         };
         file.save(&[calibration]).unwrap();
         date(file.path(), time);
-        common::wait_for("the calibration is taken up", || {
+        common::wait_for("the calibration is loaded", || {
             generator.calibrations.all().iter().any(|one| one.lists == lists)
         })
         .await;
@@ -155,7 +154,7 @@ async fn a_calibration_is_followed_whatever_its_date() {
     server.stop().await;
 }
 
-/// A receipt holds for one date of one file. Dates before 1970 were all the same to it.
+/// A receipt holds for one date of one file. Dates before 1970 must differ, too.
 #[test]
 fn a_file_is_hashed_again_whatever_its_date() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,16 +193,16 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     for (key, time) in keys.iter().zip(times()) {
         date(&state(&folder, key), time);
     }
-    // What a process left behind is judged by its age; one that is not yet over may still be written to.
+    // Temporary files of other processes are deleted by age. A file with a future date may still be in use.
     let (old, coming) = (folder.join("writing-beyond"), folder.join("writing-coming"));
     std::fs::write(&old, "").unwrap();
     std::fs::write(&coming, "").unwrap();
     date(&old, times()[1]);
     date(&coming, times()[3]);
-    // Room for two states more or less: those of the oldest dates go.
+    // Room for about two states: the oldest ones are deleted.
     let store = open(3_000);
     let late = Key::of_generator("late");
-    // Not read ahead of time, which would take free room only.
+    // It is not prefetched, because a prefetched state takes only free room.
     store.keep(late, 10, &Arc::new(vec![8; 1_000]), true, false);
     common::wait_for("the state is written", || store.is_settled()).await;
     let there = |key: &Key| state(&folder, key).exists();

@@ -1,7 +1,7 @@
-//! Commands whose output cannot be written: a full disk, a folder that is none. Each says so and names the file, nothing half
-//! written stays, and the same command goes on when there is room.
+//! Commands whose output cannot be written: a full disk, a file in place of a folder. Each names the file and leaves
+//! nothing half-written, and the same command continues when there is room.
 //!
-//! A limit on the size of files stands for the full disk: it needs no rights, and a write beyond it fails in the same way.
+//! A file size limit simulates the full disk: it needs no rights, and a write beyond it fails in the same way.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -16,14 +16,14 @@ use program::error;
 use serde_json::json;
 use serving::{FULL_DISK, limited};
 
-/// A server with scripted models, which the commands ask.
+/// A server with scripted models for the commands.
 async fn server() -> Running {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     common::serve(engine, observed, queue_length).await
 }
 
-/// Runs a command while the server of the test goes on.
+/// Runs a command while the test's server keeps running.
 async fn run(settings: &'static str, arguments: Vec<String>) -> Output {
     let run = move || {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -110,7 +110,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn an_output_that_takes_nothing_is_an_error() {
+fn an_output_that_cannot_be_written_is_an_error() {
     for arguments in
         [&["token", "new", "search"][..], &["check-config"], &["completions", "bash"], &["man"], &["models", "list"]]
     {
@@ -122,9 +122,9 @@ fn an_output_that_takes_nothing_is_an_error() {
     }
 }
 
-/// The memory of the command ends with it. What was there alone counted as kept, and the next command read all of it again.
+/// The memory of the command ends with it, so only states on disk count.
 #[test]
-fn reading_ahead_without_a_server_counts_what_is_on_disk() {
+fn prefetching_without_a_server_counts_states_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let (data, disk) = (folder.path().join("passages.jsonl"), folder.path().join("states"));
     let line = |number: usize| format!("{}\n", json!({ "text": format!("passage {number} of three short ones") }));
@@ -144,7 +144,7 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
         let output = program::run(&arguments);
         let told = error(&output);
         let counts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{told}"));
-        // Whoever reads ahead in a job learns by the exit code that some are not there.
+        // The exit code tells a job that some passages are not cached.
         let all = counts["done"] == counts["given"];
         assert_eq!(output.status.code(), Some(i32::from(!all)), "{told}");
         (["done", "present", "kept"].map(|key| counts[key].as_u64().unwrap()), told)
@@ -160,7 +160,6 @@ fn reading_ahead_without_a_server_counts_what_is_on_disk() {
     assert_eq!(read(10_000_000).0, [3, 3, 0]);
 }
 
-/// Whoever writes measurements: what was there before stays as it was.
 #[test]
 fn measurements_on_a_full_disk_leave_the_former_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,7 +178,7 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
         calibration_error: None,
     };
     file.save(&[calibration("cascade")]).unwrap();
-    // A folder in the place of the temporary file's folder: what a missing right does too.
+    // A file in place of the folder fails like a missing permission.
     let place = file.path().parent().unwrap().to_owned();
     let aside = folder.path().join("aside");
     std::fs::rename(&place, &aside).unwrap();
@@ -191,7 +190,7 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
     assert_eq!(file.load().unwrap(), [calibration("cascade")]);
 }
 
-/// `rerankd calibrate` on the default generator: the profiles do not fit, the command says so.
+/// `rerankd calibrate` on the default generator: the profiles do not fit on the disk.
 #[test]
 fn a_calibration_on_a_full_disk_names_its_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A folder of passage states that cannot be written: a server reads what is there and serves. Needs the default generator.
+//! A read-only folder of cached passage states: the server reads it and serves. Needs the default generator.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use protocol::v1::model_service_client::ModelServiceClient;
 use rustix::process::Signal;
 use serving::{Serving, own_store, request};
 
-/// As in `real_warm`: a passage that was read before rounds differently.
+/// As in `real/warm.rs`: a cached passage rounds differently.
 const TOLERANCE: f64 = 0.06;
 
 const TEXTS: [&str; 3] = [
@@ -44,7 +44,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn states_that_cannot_be_written_are_read_and_cost_no_request() {
+async fn states_that_cannot_be_written_are_read_and_fail_no_request() {
     let (disk, scratch) = (Mounted::of("64m"), Arc::new(tempfile::tempdir().unwrap()));
     // Permissions do not bind the root user.
     if disk.is_none() && rustix::process::geteuid().is_root() {
@@ -69,7 +69,7 @@ async fn states_that_cannot_be_written_are_read_and_cost_no_request() {
     std::fs::write(&damaged, bytes).unwrap();
     let before = files(&states);
     if disk.is_some() {
-        // As a volume is mounted, and it cannot be closed to its group any more.
+        // Like a mounted volume; once it is read-only, group access cannot be removed.
         std::fs::set_permissions(&states, std::fs::Permissions::from_mode(0o750)).unwrap();
     }
     writable(false);
@@ -84,7 +84,7 @@ async fn states_that_cannot_be_written_are_read_and_cost_no_request() {
             assert_eq!(result.id, first.id);
             assert!((result.utility - first.utility).abs() < TOLERANCE, "{result:?} {first:?}");
         }
-        // Passages whose states shall be written.
+        // The server tries to write the states of these passages.
         assert_eq!(ask(&serving, &OTHERS).await.results.len(), OTHERS.len());
     }
     let mut models = ModelServiceClient::connect(format!("http://{}", serving.address)).await.unwrap();
@@ -104,7 +104,7 @@ async fn states_that_cannot_be_written_are_read_and_cost_no_request() {
     assert!(log.contains(states.to_str().unwrap()) && !log.contains("panicked"), "{log}");
     assert_eq!(files(&states), before);
 
-    // What was not written is written once it can be, and the damaged file goes.
+    // Once the folder is writable, the missing states are written, and the damaged file is deleted.
     writable(true);
     let serving = Serving::start_in(&scratch, &config, &[], "").await;
     ask(&serving, &TEXTS).await;

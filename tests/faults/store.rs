@@ -25,7 +25,7 @@ enum Fault {
     Endless,
 }
 
-/// What the Hub calls the content of a file.
+/// The Hub's name for the content of a file.
 const TAG: &str = "tag";
 
 struct LocalHub {
@@ -39,7 +39,7 @@ async fn hub(content: Vec<u8>, fault: Fault) -> LocalHub {
     hub_that_says(content, fault, TAG).await
 }
 
-/// The same, with this name in the headers of an answer.
+/// `hub` with this tag in the headers of answers.
 async fn hub_that_says(content: Vec<u8>, fault: Fault, tag: &str) -> LocalHub {
     let tag = tag.to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -163,9 +163,8 @@ async fn a_file_of_the_hub_is_fetched_verified_and_kept() {
     assert!(matches!(store.locate("nobody", Role::Generator), Err(StoreError::Unknown { .. })));
 }
 
-/// An entry was written by hand, with sizes and hashes.
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
+async fn files_of_the_hub_become_an_entry_that_another_store_pulls() {
     let (folder, bytes) = (tempfile::tempdir().unwrap(), content(90_000));
     let hub = hub(bytes.clone(), Fault::None).await;
     let catalogue = folder.path().join("own/models.toml");
@@ -193,25 +192,25 @@ async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
         (Role::Reranker, "model.onnx", "second.json")
     );
     assert_eq!((model.bytes, other.licence.as_str(), other.role), (90_000, "MIT", Role::Generator));
-    // The commit, and not the tag, which may be moved.
+    // The source names the commit, because a tag may move.
     assert!(model.sources[0].to_string().contains("us/Toy@c0ffee onnx/model.onnx"), "{}", model.sources[0]);
     assert!(model.companions[0].sha256 != model.sha256);
     let own = format!("models.catalog={to}");
     let pulled = run("second", &["models", "pull", "toy", "--set", &own]);
     assert!(pulled.status.success(), "{}", crate::program::error(&pulled));
     assert_eq!(std::fs::read(folder.path().join("second/toy/model.onnx")).unwrap(), bytes);
-    // Another catalogue's file of the same name stays.
+    // A file of the same name in another catalogue stays.
     let elsewhere = format!("{to}.other");
     let other = run("first", &["models", "add", "us/second", "Toy.GGUF.gguf", "beside.json", "--to", &elsewhere]);
     let left = folder.path().join("first/toy.gguf/beside.json").exists();
     assert!(crate::program::error(&other).contains("choose another --name") && !left, "{other:?}");
     assert!(run("first", &["models", "verify", "toy.gguf", "--set", &own]).status.success());
     assert!(run("first", &["models", "add", "us/other", "Toy.GGUF.gguf", "--to", &elsewhere]).status.success());
-    // Nothing is fetched for a name that is there, nor written for a file that is not.
+    // An existing name fetches nothing, and a missing file writes nothing.
     let asked = hub.requests.load(Ordering::SeqCst);
     let again = run("first", &add);
     assert_eq!((again.status.code(), hub.requests.load(Ordering::SeqCst)), (Some(2), asked));
-    // Nor for a catalogue that takes no entry: a list that is written inline.
+    // A catalogue with an inline list accepts no entry, so nothing is fetched.
     let inline = folder.path().join("inline.toml");
     std::fs::write(&inline, "model = []\n").unwrap();
     let refused = run("first", &["models", "add", "us/toy", "x.gguf", "--to", inline.to_str().unwrap()]);
@@ -295,7 +294,7 @@ async fn a_failed_fetch_leaves_no_files() {
     assert!(matches!(store.pull(&entry, false).await, Err(StoreError::NoSource { .. })));
 }
 
-/// The client keeps what it fetches under the name that a header gives. A Hub, or who answers in its place, wrote any file.
+/// The client library stores files under a name from a header, so a hostile Hub could write any file.
 #[tokio::test]
 async fn the_headers_of_a_hub_name_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +310,6 @@ async fn the_headers_of_a_hub_name_no_file() {
     }
 }
 
-/// The first source with other content ended the pull.
 #[tokio::test]
 async fn a_source_with_other_content_is_followed_by_the_next() {
     let bytes = content(200_000);
@@ -367,7 +365,7 @@ async fn a_full_disk_is_an_error_and_leaves_no_files() {
     assert_eq!(left_behind(store.root()), Vec::<String>::new());
 }
 
-/// It was fetched whole, and could not be moved.
+/// A rename cannot cross file systems.
 #[tokio::test]
 async fn a_folder_on_another_disk_takes_a_model() {
     let Some(disk) = small_disk() else { return };

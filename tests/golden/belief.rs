@@ -1,6 +1,6 @@
-//! Entailment and belief measures against an independent program (golden/belief/reference.py), and faults of the real network.
-//! Measures agree within 1e-6, probabilities and what is made of them within .05: 8-bit kernels of
-//! other CPUs round differently, .03 was seen. Kernels that overflow were off by .74.
+//! Entailment and belief measures against an independent program (golden/belief/reference.py), and faults of the real
+//! network. Measures agree within 1e-6. Probabilities, and measures of them, agree within 0.05: 8-bit kernels round
+//! differently on other CPUs, by 0.03 at most so far. Kernels that overflow were off by 0.74.
 
 use std::path::Path;
 
@@ -131,7 +131,7 @@ async fn a_missing_verdict_without_a_model_is_an_error_and_not_zero() {
     input.pairing = Pairing::Paired;
     assert!(
         measure_answers(&common::call(), &input, None).await.unwrap_err().to_string().starts_with("without: "),
-        "not in pairs"
+        "not pairs"
     );
     input.context_free.clear();
     input.verdicts[1].2.entailment = 1.5;
@@ -187,7 +187,7 @@ async fn a_long_premise_is_cut_and_the_hypothesis_is_not() {
     assert_eq!(both.verdicts.len(), 3);
 }
 
-/// The question stands before both texts, so its end is what a cut premise would keep instead of the answer.
+/// The question precedes both texts, so a plain cut of the premise would keep its end instead of the answer.
 #[tokio::test]
 async fn a_long_question_is_cut_and_the_answers_are_not() {
     let judge = real_judge(0);
@@ -202,7 +202,7 @@ async fn a_long_question_is_cut_and_the_answers_are_not() {
         let [right, wrong] = [0, 1].map(|index| judged.verdicts[index].entailment);
         assert!(right > wrong + 0.3, "{sentences} sentences: {right} and {wrong}");
     }
-    // A long answer loses its end and keeps a short question; one that leaves no room for another text has no question.
+    // A long answer loses its end and keeps a short question. If the other text has no room, the question is dropped.
     let long = "The tower was painted red. ".repeat(100);
     let bare = [TextPair::new(long.as_str(), "It is red."), TextPair::new("It is red.", long.as_str())];
     let question = "What colour?";
@@ -219,7 +219,7 @@ async fn a_long_question_is_cut_and_the_answers_are_not() {
     assert!(bare.long && after.long);
 }
 
-/// Empty answers entail nothing, so they support no reference, and no model is asked of them.
+/// Empty answers entail nothing, so they support no reference, and the model does not judge them.
 #[tokio::test]
 async fn answers_without_a_word_support_nothing() {
     let mut input = input(&cases()[0], Weighting::Mean, true, false);
@@ -235,7 +235,7 @@ async fn answers_without_a_word_support_nothing() {
     }
 }
 
-/// A network above two gigabytes has its weights in other files. They were looked for in the working directory.
+/// A network above two gigabytes has its weights in other files, next to the network.
 #[tokio::test]
 async fn weights_may_lie_in_another_file() {
     let config = common::real_config();
@@ -294,7 +294,7 @@ async fn faults_of_the_model_name_the_file() {
     }
     std::fs::copy(located.path.with_file_name("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
     let found = problem(judge(&network, &library)).await;
-    assert!(found.contains("net.onnx: "), "two outputs where three labels are named: {found}");
+    assert!(found.contains("net.onnx: "), "two outputs for three labels: {found}");
     std::fs::write(&network, b"this is no network").unwrap();
     assert!(problem(judge(&network, &library)).await.contains("net.onnx: "));
 }
@@ -308,7 +308,7 @@ async fn perplexity_and_lexical_similarity_are_those_of_independent_programs() {
         (case["question"], case["reference"]) = ("".into(), "".into());
         let mut input = input(&case, Weighting::Sum, false, false);
         input.references.clear();
-        // Every pair has a verdict, so that no model is asked.
+        // Every pair has a verdict, so no model is needed.
         let texts: Vec<String> = input.with_context.iter().map(|response| response.text.clone()).collect();
         let neutral = Verdict { entailment: 0.0, neutral: 1.0, contradiction: 0.0 };
         let pair = |left: &String| texts.iter().map(|right| (left.clone(), right.clone(), neutral)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Whole computations against independent programs, whose values, programs and tolerances lie beside.
+//! Whole computations against independent programs. Their values, programs and tolerances are in this folder.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

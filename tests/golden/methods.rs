@@ -1,7 +1,7 @@
-//! Utilities of ranking methods by the default generator against an independent program (golden/generator/methods.py), which
-//! builds the prompts from docs/methods.md, shares nothing between them, and evaluates each with numpy; the orders of those
-//! that have none (golden/generator/orders.py; orders_random_weights.py); and the default as it is served
-//! (golden/generator/served.py). MOI has a program of its own with another solver (golden/generator/moi.py).
+//! Ranking methods on the default generator against independent programs in golden/generator. methods.py builds the
+//! prompts from docs/methods.md and evaluates each separately with numpy. orders.py and orders_random_weights.py give
+//! the orders of methods without utilities, served.py the served default, and moi.py the fits of MOI with another
+//! solver.
 
 use crate::common;
 use engine::Engine;
@@ -13,22 +13,22 @@ use rag_metrics::agreement::Correlation;
 use rerankd::config::Config;
 use serde_json::Value;
 
-/// Largest difference in nats a scored token between the file that is served and numpy in 32 bits: the bound of one token in
-/// tests/real/generator.rs, for an utility of one token, and a fifth of it, for the mean of many.
+/// Largest difference from numpy in 32 bits, in nats per scored token. `ONE_TOKEN` is the bound of one token in
+/// tests/real/generator.rs, for a utility of one token; `OF_MANY`, a fifth of it, is for the mean of many tokens.
 const ONE_TOKEN: f64 = 0.25;
 const OF_MANY: f64 = 0.05;
-/// Of a fit: utilities in nats, and position weights.
+/// Largest differences of a fit: utilities in nats, and position weights.
 const OF_UTILITIES: f64 = 0.8;
 const OF_WEIGHTS: f64 = 0.005;
-/// Of a difference of two gains of FIRST, between plans of other shapes.
+/// Largest change of a difference of two gains of FIRST between plans of other shapes.
 const ROUNDED: f64 = 0.05;
-/// Of a cosine: products of 8 bits, which processors round differently.
+/// Largest difference of a cosine: processors round 8-bit products differently.
 const OF_COSINES: f64 = 0.01;
-/// Of what a signal adds, in standard deviations of the list.
+/// Largest difference of a signal's contribution, in standard deviations of the list.
 const OF_SIGNALS: f64 = 0.08;
-/// Of the utilities of a list with the program's.
+/// Least correlation of a list's utilities with the program's.
 const LEAST_CORRELATION: f64 = 0.8;
-/// With 4-bit weights, whose kernels round activations.
+/// Factor for 4-bit weights, whose kernels round activations.
 const AS_SHIPPED: f64 = 4.0;
 
 fn golden() -> Value {
@@ -92,7 +92,7 @@ async fn utilities_agree_with_an_independent_program() {
         for placed in &answer.passages {
             utilities[placed.index] = placed.utility;
         }
-        // Where a choice rests on less than the rounding, both of its outcomes are right.
+        // If a choice rests on less than the rounding, both of its outcomes are right.
         let outcomes = [Some(expected), golden["alternatives"].get(name)];
         let apart = |expected: &Value| {
             let expected = numbers(expected);
@@ -104,7 +104,7 @@ async fn utilities_agree_with_an_independent_program() {
         let (largest, correlation) = nearest.unwrap();
         let allowed = allowed(&golden, name) * rounding;
         println!("{name}: {largest:.4} of {allowed:.3} nats, r {correlation:.4}; {utilities:.3?} {expected}");
-        // Where utilities lie nearer to each other than the bound, equal ones were within it.
+        // Utilities may lie nearer to each other than the bound, so the correlation must hold, too.
         if !shipped && correlation < LEAST_CORRELATION {
             failed.push(format!("{name}: r {correlation:.4}"));
         }
@@ -125,8 +125,8 @@ async fn sixteen_bits() -> Option<Engine> {
     (!shipped).then_some(engine)
 }
 
-/// Every decision that an order rests on has a margin of half a nat at least: twice the largest difference that was seen of the sum
-/// over a query's tokens, with BF16.
+/// Every decision of an order has a margin of at least half a nat: twice the largest difference seen in the sum over a
+/// query's tokens, with BF16.
 #[tokio::test]
 async fn orders_agree_with_an_independent_program() {
     let Some(engine) = sixteen_bits().await else { return };
@@ -142,7 +142,7 @@ async fn orders_agree_with_an_independent_program() {
             RerankRequest { query: query.into(), passages, method: methods::find(name), ..RerankRequest::default() };
         assert!(request.method.is_some(), "{name}");
         if name == "cascade" {
-            // Its second step alone: no place is so nearly tied that the third would follow.
+            // Only its second step: the third would follow only near ties.
             request.fusion.mode = FusionMode::On;
             request.moi.settle_probability = Some(0.5);
         }
@@ -152,10 +152,10 @@ async fn orders_agree_with_an_independent_program() {
     }
 }
 
-/// The default as it is served: cosines of the default embedding model, the retriever's scores and the default generator
-/// (golden/generator/served.py). Its first step and the second; no place is taken to be nearly tied.
+/// The served default: cosines of the default embedding model, the retriever's scores and the default generator
+/// (golden/generator/served.py). Its first and second step; nothing counts as nearly tied.
 #[tokio::test]
-async fn the_served_mixture_agrees_with_an_independent_program() {
+async fn the_served_fusion_agrees_with_an_independent_program() {
     let Some(engine) = sixteen_bits().await else { return };
     let (golden, served) = (golden(), read("served.json"));
     assert!(served["margin"].as_f64().unwrap() > 2.0 * OF_SIGNALS, "one signal of either may be off");
@@ -186,8 +186,8 @@ async fn the_served_mixture_agrees_with_an_independent_program() {
     assert_eq!(serde_json::to_value(order).unwrap(), served["order"]);
 }
 
-/// README: the generator by itself prefers another passage, and the embedding model finds the one that answers. By how much is a matter
-/// of rounding, so the first place is not asked for.
+/// README: the generator by itself prefers another passage, and the embedding model finds the one that answers. The
+/// first place depends on rounding, so it is not checked.
 #[tokio::test]
 async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
     let Some(engine) = sixteen_bits().await else { return };
@@ -211,8 +211,9 @@ async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
     assert!(ours.embedding > theirs.embedding && ours.model < theirs.model, "{ours:?} {theirs:?}");
 }
 
-/// The default generator lists passages and bubbles them as they were given, and a method that did nothing would agree with it.
-/// Random weights move them (golden/generator/orders_random_weights.py). Cells of 16 bits move a label by less than the margin.
+/// The default generator keeps the input order in listwise and bubble sort, so a method without effect would agree with
+/// it. Random weights move passages (golden/generator/orders_random_weights.py). Cells of 16 bits move a label by less
+/// than the margin.
 #[tokio::test]
 async fn orders_by_random_weights_agree_with_an_independent_program() {
     let store = tempfile::tempdir().unwrap();
@@ -244,7 +245,7 @@ async fn orders_by_random_weights_agree_with_an_independent_program() {
     assert_eq!(lists, [7, 5, 6], "lists that each method moved");
 }
 
-/// The answers to all orders of three passages. A step of 32 tokens may be nearly tied, so that one answer is another.
+/// The answers to all orders of three passages. A step of 32 tokens may be nearly tied, so one answer may differ.
 #[tokio::test]
 async fn self_consistency_agrees_with_an_independent_program() {
     let Some(engine) = sixteen_bits().await else { return };
@@ -267,8 +268,9 @@ async fn self_consistency_agrees_with_an_independent_program() {
     assert_eq!(words.join(" "), expected["consensus"].as_str().unwrap());
 }
 
-/// Fits of all orders of three passages. What the kernels round moves a fit of whole orders by more than its scores: the scores of
-/// these orders differ by four nats, and utilities by the spread of the scores over that of the weights.
+/// Fits of all orders of three passages. Rounding of the kernels moves a fit of whole orders by more than its scores:
+/// the scores of these orders differ by four nats, and utilities by the spread of the scores over the spread of the
+/// weights.
 #[tokio::test]
 async fn mixture_of_interventions_agrees_with_an_independent_program() {
     let Some(engine) = sixteen_bits().await else { return };
@@ -299,8 +301,8 @@ async fn mixture_of_interventions_agrees_with_an_independent_program() {
     }
 }
 
-/// The ranking nearest to those of `FIRST` on the five rotations, which this test asks for one at a time and sets against all
-/// permutations. Differences of two labels that the kernels may round away count for either.
+/// The central ranking of `FIRST` on the five rotations, found by comparison with all permutations. Differences of two
+/// labels within the rounding of the kernels count for either side.
 #[tokio::test]
 async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() {
     let Some(engine) = sixteen_bits().await else { return };
@@ -351,7 +353,7 @@ async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() 
     assert!(central.contains(&order) && central.len() < 30, "{order:?} of {central:?}");
 }
 
-/// Answers are drawn with other random numbers there, so the means over seeds are compared, within four standard errors of their
+/// The program draws with other random numbers, so means over seeds are compared, within four standard errors of their
 /// difference.
 #[tokio::test]
 async fn semantic_utility_agrees_with_an_independent_program() {

@@ -15,21 +15,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-/// What an error of a path that is not served begins with.
+/// Start of the message for an unknown path.
 const NOWHERE: &str = "unknown path; the nearest is ";
 
 fn plain() -> Value {
     json!({ "query": "question", "documents": ["a question", "b"] })
 }
 
-/// The error in the shape of vLLM with Jina's beside it.
+/// The message of an error in vLLM's shape, which also has Jina's fields.
 fn nested(answer: &Answer, status: u16) -> String {
     let body = &answer.body;
     assert_eq!((answer.status, body["error"]["code"].as_u64()), (status, Some(u64::from(status))), "{body}");
     let message = body["error"]["message"].as_str().unwrap().to_owned();
     assert!(body["error"]["type"].as_str().unwrap().ends_with("Error"));
     if status == 422 {
-        // At the paths of servers that are made with FastAPI a list, over which their clients iterate.
+        // Clients of FastAPI servers iterate over `detail`, so at their paths it is a list.
         let detail = if body["detail"].is_array() { &body["detail"][0]["msg"] } else { &body["detail"] };
         assert_eq!((detail, &body["errors"][0]["message"]), (&json!(message), &json!(message)));
         assert!(body["request_id"].is_string());
@@ -97,7 +97,7 @@ async fn fields_are_named_in_every_shape() {
 }
 
 #[tokio::test]
-async fn text_embeddings_inference_has_an_empty_list_apart() {
+async fn text_embeddings_inference_has_a_separate_error_for_an_empty_list() {
     let server = serve(Scripted::default()).await;
     let rows = [
         (json!({ "query": "q", "texts": [] }), 400, "Empty", "texts: must not be empty"),
@@ -122,7 +122,7 @@ async fn text_embeddings_inference_has_an_empty_list_apart() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_no_objects_are_malformed() {
+async fn bodies_that_are_not_objects_are_malformed() {
     let server = serve(Scripted::default()).await;
     for body in ["", "{", "[]", "{\"query\": \"q\",}", "{\"query\": \u{1}}"] {
         let answer = server.send("/rerank", &[], body.to_owned()).await;
@@ -130,12 +130,12 @@ async fn bodies_that_are_no_objects_are_malformed() {
     }
     let answer = server.send("/rerank", &[], "\"q\"".to_owned()).await;
     assert!(nested(&answer, 400).starts_with("body: is a JSON string"), "{}", answer.body);
-    // Nesting takes no stack.
+    // Deep nesting does not use the stack.
     for field in ["query", "unknown"] {
         let deep = format!("{{\"{field}\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(server.send("/rerank", &[], deep).await.status, 422);
     }
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -146,7 +146,7 @@ async fn headers_are_checked_and_ids_returned() {
         let answer = server.send("/rerank", &[(header, value)], plain().to_string()).await;
         assert!(nested(&answer, 400).starts_with(header), "{}", answer.body);
     }
-    // What would pass for another field of a log line is left out.
+    // Characters that could forge a field of a log line are removed.
     let forged = server.send("/rerank", &[("x-request-id", "a b\"c")], plain().to_string()).await;
     assert_eq!(forged.header("x-request-id"), "abc");
     let headers = [("x-request-id", "search-4711"), ("rerankd-priority", "high"), ("x-request-timeout-ms", "20000")];
@@ -180,7 +180,7 @@ async fn other_models_paths_and_methods_are_not_found() {
     server.stop().await;
 }
 
-/// They were nested on every path, without the id: a Cohere client shows nothing of such a refusal.
+/// A Cohere client shows nothing of an error in another shape.
 #[tokio::test]
 async fn refusals_before_a_handler_have_the_shape_of_their_path() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
@@ -218,7 +218,7 @@ async fn a_large_body_is_refused() {
     let body = json!({ "query": "q", "documents": ["x".repeat(1_500)] });
     let answer = server.post("/rerank", &body).await;
     assert_eq!(nested(&answer, 413), "body: more than 1000 bytes given");
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -244,14 +244,14 @@ async fn a_full_server_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_or_costs_too_much_is_refused() {
+async fn oversized_or_expensive_requests_are_refused() {
     let limits = Limits { tokens: 500, ..LIMITS };
     let capacity = Capacity { cells: 300, sequences: 16, batch: 64 };
     let server = serve_with(Scripted { capacity, limits, ..Scripted::default() }, alone()).await;
     let long = json!({ "query": "question", "documents": ["a", "x ".repeat(400)], "truncate": false });
     let answer = server.post("/rerank", &long).await;
     assert!(nested(&answer, 422).starts_with("documents[1]: needs"), "{}", answer.body);
-    // Not 429, which clients repeat. The documents differ: equal ones are evaluated once.
+    // Clients retry 429, so the status is another. The documents differ, because equal ones are evaluated once.
     let many =
         json!({ "query": "question", "documents": (0..10).map(|n| n.to_string().repeat(100)).collect::<Vec<_>>() });
     let answer = server.post("/rerank", &many).await;
@@ -265,11 +265,11 @@ async fn what_does_not_fit_or_costs_too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn a_timeout_is_answered_and_frees_the_place() {
+async fn a_timeout_is_answered_and_frees_the_slot() {
     let server = slow().await;
     let answer = server.send("/rerank", &[("x-request-timeout-ms", "200")], slow_body().to_string()).await;
     assert!(nested(&answer, 504).starts_with("the deadline has passed"));
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -290,25 +290,25 @@ async fn a_caller_that_leaves_frees_the_worker() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(stream);
     let left = Instant::now();
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
-    // The work alone would take seconds.
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
+    // The work would take seconds.
     assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_body_that_ends_early_is_nobody_s() {
+async fn a_body_that_ends_early_frees_its_slot() {
     let server = serve(Scripted::default()).await;
     let stream = sent(&server, "{\"query\": ", 100).await;
     common::wait_for("the request begins", || server.admission.in_flight() == 1).await;
     drop(stream);
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     assert_eq!(server.post("/rerank", &plain()).await.status, 200);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_stopping_server_finishes_what_it_began() {
+async fn a_stopping_server_finishes_its_requests() {
     let server = serve_with(Scripted { delay: Duration::from_micros(300), ..Scripted::default() }, alone()).await;
     let body = slow_body().to_string();
     let mut stream = sent(&server, &body, body.len()).await;
@@ -323,7 +323,7 @@ async fn a_stopping_server_finishes_what_it_began() {
 }
 
 #[tokio::test]
-async fn a_fault_tells_nothing_of_the_inside() {
+async fn a_fault_hides_its_cause() {
     let server = serve(Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }).await;
     let answer = server.post("/rerank", &plain()).await;
     assert_eq!(nested(&answer, 500), "internal error; see the server's log");
@@ -353,12 +353,12 @@ async fn a_server_that_loads_says_so() {
     assert_eq!((tei.status, &tei.body["error_type"]), (503, &json!("Unhealthy")));
     let info = server.get("/info").await;
     assert_eq!((info.status, &info.body["error_type"]), (503, &json!("Unhealthy")));
-    // The method needs no model, the answer states one.
+    // The method needs no model, but the answer names one.
     assert_eq!(server.get("/v1/models").await.body["data"][0]["id"], "slow");
     server.stop().await;
 }
 
-/// A layer of another room: it sees the pattern of the path and the caller, and can refuse.
+/// An outer layer sees the caller and the pattern of the path, and can refuse.
 #[tokio::test]
 async fn a_layer_can_be_put_around_the_router() {
     use axum::extract::{MatchedPath, Request};

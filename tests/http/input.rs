@@ -1,11 +1,11 @@
-//! The table of docs/input.md over HTTP: every row at every entrance. Bad input costs one document, and not the list.
+//! The table of docs/input.md over HTTP: every row at every path. Bad input affects one document, not the list.
 
 use serde_json::{Value, json};
 
 use crate::common::Scripted;
 use crate::http::{Answer, Served, alone, serve_with};
 
-/// Paths that take a list, each with its name of the list.
+/// Paths that accept a list, and their names of the list.
 const ENTRANCES: [(&str, &str); 5] = [
     ("/v1/rerank", "documents"),
     ("/v2/rerank", "documents"),
@@ -14,7 +14,7 @@ const ENTRANCES: [(&str, &str); 5] = [
     ("/score", "text_2"),
 ];
 
-/// Sends a list of raw JSON values behind a good one, and returns the answer.
+/// Sends a list of raw JSON values after a good document, and returns the answer.
 async fn ask(server: &Served, (path, list): (&str, &str), values: &str) -> Answer {
     let query = if path == "/score" { "text_1" } else { "query" };
     let body = format!(r#"{{"{query}": "question", "{list}": ["a question", {values}]}}"#);
@@ -65,7 +65,7 @@ async fn a_document_without_text_comes_last_with_a_warning() {
     server.stop().await;
 }
 
-/// A list of nothing but empty documents is answered, too: a retriever that found chunks without text is no fault of the caller.
+/// A list of only empty documents is answered, too, because a retriever may return chunks without text.
 #[tokio::test]
 async fn a_list_of_empty_documents_has_the_score_0() {
     let server = serve_with(Scripted::default(), alone()).await;
@@ -113,7 +113,7 @@ async fn other_forms_of_a_text_are_read() {
     server.stop().await;
 }
 
-/// A list or an object in the place of a text is another program's shape, in which every document may be misread.
+/// A list or an object instead of a text is another program's format, so every document might be misread.
 #[tokio::test]
 async fn a_list_in_the_place_of_a_text_is_refused_by_name() {
     let server = serve_with(Scripted::default(), alone()).await;

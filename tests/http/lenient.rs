@@ -1,4 +1,4 @@
-//! What clients that cannot be changed need: empty documents, settings in place of fields that they do not send.
+//! Needs of clients that cannot be changed: empty documents, settings for fields that they do not send.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::Scripted;
 use crate::http::{Answer, options, serve, serve_with};
 use crate::shapes::{DOCUMENTS, ok};
 
-/// Clients send chunks as they are stored. One that was empty cost the others their ranking.
+/// Clients send chunks as they are stored. An empty one must not prevent the ranking of the others.
 #[tokio::test]
 async fn empty_documents_come_last() {
     let server = serve(Scripted::default()).await;
@@ -75,9 +75,9 @@ async fn passages_are_ranked_with_log_odds() {
     server.stop().await;
 }
 
-/// A request without a word about time has that of the configuration, and an alias may stand for a method.
+/// A request without a timeout has the configured one, and an alias may name a method.
 #[tokio::test]
-async fn the_configuration_stands_for_what_clients_cannot_say() {
+async fn the_configuration_has_a_timeout_and_aliases_of_methods() {
     let method = methods::find("retriever");
     let options =
         HttpOptions { aliases: vec![("given".into(), method)], timeout: Some(Duration::from_millis(1)), ..options() };
@@ -94,23 +94,23 @@ async fn the_configuration_stands_for_what_clients_cannot_say() {
     server.stop().await;
 }
 
-/// Base URLs end in a slash or in a version, and clients add their own. Each of these was 404.
+/// Base URLs may end in a slash or a version, and clients append a path with another version.
 #[tokio::test]
-async fn a_path_may_be_spelt_otherwise() {
+async fn a_path_may_have_other_spellings() {
     let server = serve(Scripted::default()).await;
     let body = json!({ "query": "question", "documents": DOCUMENTS });
     let plain = ok(&server, "/v1/rerank", &body).await;
     for path in ["/v1/rerank/", "//v1/rerank", "/v1//rerank", "/v1/v1/rerank", "/v1/rerank/?a=b"] {
         assert_eq!(ok(&server, path, &body).await.order(), plain.order(), "{path}");
     }
-    // A version of the path decides as before.
+    // The last version in the path decides.
     let second = ok(&server, "/v1/v2/rerank", &body).await;
     assert_eq!(second.body["meta"]["api_version"]["version"], "2");
     assert_eq!(server.get("/v1/models/scripted/").await.body["id"], "scripted");
     for path in ["/v1/models/", "/v1/v1/models"] {
         assert_eq!(server.get(path).await.body["data"][0]["owned_by"], "rerankd", "{path}");
     }
-    // infinity's client reads this owner alone, and wants statistics.
+    // infinity's client accepts only this owner and needs `stats`.
     let first = &server.get("/models").await.body["data"][0];
     assert_eq!(
         (&first["id"], &first["owned_by"], &first["stats"]),
@@ -133,20 +133,20 @@ async fn a_model_may_stand_in_the_path() {
     let mut body = json!({ "query": { "text": "question" }, "passages": DOCUMENTS, "rerankd_scores": [1, 2, 3, 4] });
     for path in ["/v1/retrieval/org/given/reranking", "/v1/v1/retrieval/org%2Fgiven/reranking/"] {
         let answer = ok(&server, path, &body).await;
-        assert_eq!(answer.body["rankings"][0]["index"], 3, "the retriever's order");
+        assert_eq!(answer.body["rankings"][0]["index"], 3, "the first-stage order");
     }
     let unknown = server.post("/v1/retrieval/org/other/reranking", &body).await;
     assert_eq!((unknown.status, &unknown.body["error"]["param"]), (404, &json!("model")));
-    // The body has the last word.
+    // The body overrides the path.
     body["model"] = "scripted".into();
     let answer = ok(&server, "/v1/retrieval/org/other/reranking", &body).await;
     assert_eq!(answer.body, ok(&server, "/v1/ranking", &body).await.body);
     server.stop().await;
 }
 
-/// Most clients send a model name of their own, and the first contact was a 404.
+/// Most clients send some default model name.
 #[tokio::test]
-async fn any_model_is_taken_with_a_warning_where_any_may_come() {
+async fn any_model_name_is_accepted_with_a_warning_if_the_server_allows_it() {
     let server = serve_with(Scripted::default(), HttpOptions { aliases: vec![("*".into(), None)], ..options() }).await;
     let warnings = |answer: &Answer| {
         let headers = answer.headers.get_all("x-rerankd-warning").iter().map(|value| value.to_str().unwrap());
@@ -167,7 +167,7 @@ async fn any_model_is_taken_with_a_warning_where_any_may_come() {
     body["model"] = "n".repeat(1_000).into();
     let told = warnings(&ok(&server, "/v1/rerank", &body).await);
     assert!(told[0].len() < 300, "{told:?}");
-    // The server's own names, its methods, and no name at all are what the caller means.
+    // The server's own names, its methods and an empty name need no warning.
     for (model, ran) in
         [("scripted", "scripted"), ("query-generation", "scripted"), ("retriever", "retriever"), ("", "scripted")]
     {

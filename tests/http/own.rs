@@ -1,4 +1,4 @@
-//! Fields, headers and warnings that no peer has, and what a body's `model` chooses, over a real socket.
+//! rerankd's own fields, headers and warnings, and the choice by a body's `model`, over a real socket.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ async fn results_are_bounded_by_their_scores() {
 }
 
 #[tokio::test]
-async fn details_are_there_where_they_are_asked_for() {
+async fn details_are_returned_on_request() {
     let server = serve_with(Scripted::default(), alone()).await;
     let plain = ok(&server, "/rerank", &ask("cascade", &json!({}))).await;
     assert!(plain.body["results"][0]["utility"].is_null() && plain.body["meta"]["context_order"].is_null());
@@ -115,7 +115,7 @@ async fn every_answer_has_its_warnings() {
     let tei = json!({ "query": "question", "texts": [&long], "max_tokens_per_doc": 60 });
     let tei = ok(&server, "/rerank", &tei).await;
     assert!(tei.headers.get_all("x-rerankd-warning").iter().any(|value| value == warned), "{:?}", tei.headers);
-    // What is cut of several lists is counted together.
+    // Cut passages of several lists are counted together.
     let mut pairs = json!({ "text_1": ["question", "which"], "text_2": [&long, &long], "max_tokens_per_doc": 60 });
     let plain = ok(&server, "/score", &pairs).await;
     assert_eq!(plain.header("x-rerankd-warning"), warned.replace('1', "2"));
@@ -138,7 +138,7 @@ async fn an_encoded_body_is_refused_as_such() {
     server.stop().await;
 }
 
-/// An engine with real files, of which the scorer's is `scorer`.
+/// An engine with real files and the scorer file `scorer`.
 async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engine {
     let golden = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name);
     let (store, generator, scorer) = (folder.join("store"), golden("base.gguf"), golden(scorer));
@@ -155,7 +155,7 @@ async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engin
     app::engine(&Config::load(None, &flags.collect::<Vec<_>>()).unwrap()).await.unwrap()
 }
 
-/// Of two generators the model of a body is the one that ranks, and the answer says so.
+/// The `model` of a body chooses one of two generators, and the answer names it.
 #[tokio::test]
 async fn the_model_chooses_the_generator() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +191,7 @@ async fn the_model_chooses_the_generator() {
     assert_eq!(refused.body["error"]["param"], "rerankd_method");
     server.stop().await;
 
-    // Where both are one file, and an adapter tells them apart, the file's name is that of the generator that answers.
+    // If both are one file, with and without an adapter, the file's name means the generator that answers.
     let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters/adapter.gguf");
     let adapted = engine(folder.path(), "base.gguf", &[("scorer.adapter", adapter.to_str().unwrap())]).await;
     let server = serve_engine(adapted, 8, alone()).await;

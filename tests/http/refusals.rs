@@ -1,4 +1,4 @@
-//! Refusals before the body of a request is read, by a client that is still sending it; and pages in a browser.
+//! Refusals while a client still sends the body, and requests of browser pages.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::common::Scripted;
 use crate::http;
 use http::{options, serve, serve_with};
 
-/// Bytes of the bodies. They may have a mebibyte.
+/// Bytes of a body. The limit is a mebibyte.
 const BODY: usize = 900_000;
 
 /// Sends a request in pieces, as a slow link does, and returns the answer.
@@ -30,9 +30,9 @@ async fn sent_in_pieces(server: &http::Served, path: &str, headers: &str) -> Str
     String::from_utf8_lossy(&answer[..read]).into_owned()
 }
 
-/// The rest of the body was left unread, and the connection reset: the caller did not hear why.
+/// The server must not reset the connection while the caller still sends, or the caller never sees the reason.
 #[tokio::test]
-async fn a_refusal_is_heard_by_who_is_still_sending() {
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let admission = Admission::new(queue_length);
     let folder = tempfile::tempdir().unwrap();
@@ -54,9 +54,9 @@ async fn a_refusal_is_heard_by_who_is_still_sending() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_heard_by_who_is_still_sending() {
+async fn a_full_server_answers_a_client_that_is_still_sending() {
     let server = serve_with(Scripted { queue_length: 1, ..Scripted::default() }, options()).await;
-    // Only then is it known before the body is read.
+    // Slots of both kinds are taken, so the server refuses before it reads the body.
     let held = [Place::Generator, Place::Beside].map(|place| server.admission.admit(Terms::default(), place).unwrap());
     let answer = sent_in_pieces(&server, "/rerank", "").await;
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("retry-after"), "{answer}");
@@ -64,7 +64,7 @@ async fn a_full_server_is_heard_by_who_is_still_sending() {
     server.stop().await;
 }
 
-/// A page of any origin could have the server of the same machine work, without a question asked first.
+/// Otherwise a page of any origin could use a server on the same machine: such requests need no preflight.
 #[tokio::test]
 async fn pages_may_not_call_a_server_without_tokens() {
     let body = json!({ "query": "q", "documents": ["a", "b"] }).to_string();
@@ -83,11 +83,11 @@ async fn pages_may_not_call_a_server_without_tokens() {
     let closed = http::serve_router(engine, admission, router, Bounds::default()).await;
     let bearer = format!("Bearer {token}");
     let known = [page[0], ("authorization", bearer.as_str())];
-    assert_eq!(closed.send("/rerank", &known, body).await.status, 200, "whoever has a token is no page of another's");
+    assert_eq!(closed.send("/rerank", &known, body).await.status, 200, "a caller with a token is trusted");
     closed.stop().await;
 }
 
-/// An error quotes a name several times, with every byte escaped: 16 MiB of it became a body of 336 MiB.
+/// An error quotes a name several times and escapes every byte.
 #[tokio::test]
 async fn an_error_does_not_repeat_a_long_name() {
     let server = serve(Scripted::default()).await;
@@ -102,7 +102,7 @@ async fn an_error_does_not_repeat_a_long_name() {
     ];
     for (field, value) in rows {
         let mut bodies = vec![("/v1/rerank", plain.clone()), ("/v2/rerank", plain.clone())];
-        // It is about documents.
+        // `rank_fields` applies only to documents.
         if field != "rank_fields" {
             bodies.push(("/rerank", json!({ "query": "question", "texts": ["a question"] })));
             bodies.push(("/score", json!({ "text_1": "question", "text_2": ["a question"] })));

@@ -1,4 +1,4 @@
-//! `/score` with many queries, each of which is a list of its own: admitted as a whole, and scored together.
+//! `/score` with many queries, one list per query: admitted as a whole, and scored together.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,14 +48,13 @@ async fn lists_share_the_steps_of_the_generator_and_keep_their_order() {
     server.stop().await;
 }
 
-/// Only the first list was admitted: the request was worked on until its deadline ended it.
 #[tokio::test]
 async fn a_request_is_admitted_or_refused_as_a_whole() {
     let scripted = Scripted { delay: Duration::from_millis(2), ..Scripted::default() };
     let (engine, observed, _) = scripted.engine().await;
     let server = serve_engine(engine, 8, alone()).await;
     let text = "word ".repeat(60);
-    // One list teaches what a list of this size takes, and how fast the generator is: 500 tokens a second.
+    // One list measures the tokens of such a list and the speed of the generator: 500 tokens per second.
     assert_eq!(server.post("/score", &body(1, &text)).await.status, 200);
     let before = observed.tokens.load(Ordering::SeqCst);
     let timeout = [("x-request-timeout-ms", "1000")];
@@ -67,7 +66,7 @@ async fn a_request_is_admitted_or_refused_as_a_whole() {
     server.stop().await;
 }
 
-/// The lists of a request together may take no more than a request may.
+/// The limit of one request applies to all its lists together.
 #[tokio::test]
 async fn the_tokens_of_all_lists_count_together() {
     let limits = Limits { tokens: 700, ..LIMITS };
@@ -79,7 +78,7 @@ async fn the_tokens_of_all_lists_count_together() {
     assert_eq!(answer.status, 422, "{:?}", answer.body);
     assert!(answer.body["detail"].as_str().unwrap().contains("700"), "{:?}", answer.body);
     let scheduler = common::generator(&server.engine).scheduler.clone();
-    common::wait_for("its lists are given up", || scheduler.stats().active.load(Ordering::SeqCst) == 0).await;
+    common::wait_for("its lists are cancelled", || scheduler.stats().active.load(Ordering::SeqCst) == 0).await;
     assert_eq!(server.post("/score", &body(1, &text)).await.status, 200);
     server.stop().await;
 }

@@ -24,7 +24,7 @@ pub fn keys(value: &Value) -> Vec<&str> {
 async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
     let server = serve(Scripted::default()).await;
     let body = json!({ "model": "rerank-v3.5", "query": "question", "documents": DOCUMENTS });
-    // The path, whether documents are returned unasked, the version of Cohere's API, and what the answer calls itself.
+    // Path, documents returned by default, version of Cohere's API, and `object` of the answer.
     let paths = [
         ("/v1/rerank", true, "1", "list"),
         ("/v2/rerank", false, "2", "list"),
@@ -58,7 +58,7 @@ async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
         );
         for result in answer.body["results"].as_array().unwrap() {
             let index = usize::try_from(result["index"].as_u64().unwrap()).unwrap();
-            // Left out, never null.
+            // Absent, never null.
             let document = json!({ "text": DOCUMENTS[index] });
             assert_eq!(result.get("document"), echo.then_some(&document), "{path}");
         }
@@ -104,7 +104,7 @@ async fn object_documents_of_every_peer_are_read() {
     // A single document is a list of one.
     let single = ok(&server, "/rerank", &json!({ "query": "question", "documents": "question" })).await;
     assert_eq!(single.order(), [0]);
-    // The fields that are named are read, and no others.
+    // Only the named fields are read.
     let body = json!({ "query": "question", "rank_fields": ["body"],
         "documents": [{ "body": "zzzz", "text": "question question" }, { "body": "question question", "text": "zzzz" }] });
     let fields = ok(&server, "/v1/rerank", &body).await;
@@ -225,7 +225,7 @@ async fn pairs_are_scored_in_their_order() {
         many.push(data.iter().map(|entry| entry["score"].as_f64().unwrap()).collect::<Vec<_>>());
     }
     assert!(many.iter().all(|scores| scores == &many[0]) && many[0][3] > many[0][2], "{many:?}");
-    // One with one: each pair has its own query.
+    // Equal counts make pairs, each with its own query.
     let body = json!({ "text_1": ["question", "zzzz", "question", "question"], "text_2": DOCUMENTS });
     let each = ok(&server, "/score", &body).await;
     let scores: Vec<f64> =
@@ -263,7 +263,7 @@ async fn health_and_models_are_served() {
     server.stop().await;
 }
 
-/// What clients of text-embeddings-inference ask before they send texts.
+/// Clients of text-embeddings-inference ask this before they send texts.
 #[tokio::test]
 async fn info_states_the_model_and_its_bounds() {
     let server = serve(Scripted::default()).await;
@@ -278,9 +278,9 @@ async fn info_states_the_model_and_its_bounds() {
     server.stop().await;
 }
 
-/// The port's method asks a model beside the generator.
+/// The port's method uses the reranker.
 #[tokio::test]
-async fn info_states_the_model_beside_the_generator() {
+async fn info_states_the_reranker() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let engine = common::with_scripted_reranker(&engine, "bge-small");
     let options = server::http::HttpOptions { method: engine::methods::find("cross-encoder"), ..http::options() };
@@ -288,7 +288,7 @@ async fn info_states_the_model_beside_the_generator() {
     let body = server.get("/info").await.body;
     assert_eq!((&body["model_id"], &body["model_dtype"]), (&json!("bge-small"), &json!("")));
     server.stop().await;
-    // A method that asks no model is named as its answers name it.
+    // A method without a model has the name that its answers have.
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let options = server::http::HttpOptions { method: engine::methods::find("retriever"), ..http::options() };
     let server = http::serve_engine(engine, queue_length, options).await;
@@ -297,7 +297,6 @@ async fn info_states_the_model_beside_the_generator() {
     server.stop().await;
 }
 
-/// Answers named the generator, whatever scored, and the cross-encoder's own name was 404.
 #[tokio::test]
 async fn answers_name_the_model_that_ran() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
@@ -326,7 +325,7 @@ async fn answers_name_the_model_that_ran() {
     server.stop().await;
 }
 
-/// Every reference of the document leads somewhere, and every path is served.
+/// Every reference of the document resolves, and every path is served.
 #[tokio::test]
 async fn the_openapi_document_names_every_path() {
     let server = serve(Scripted::default()).await;

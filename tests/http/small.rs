@@ -1,4 +1,4 @@
-//! Errors are small, whatever their caller sent: the text of a library is the caller's data, too.
+//! Errors stay small for any input, because messages of libraries may quote the caller's data.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ const PATHS: [&str; 10] = [
     "/v1/score",
 ];
 
-/// A server that reads long bodies, and takes long texts so that the names behind them are looked at.
+/// A server that accepts long bodies and long texts, so that field names after them are checked, too.
 async fn server() -> Served {
     let limits = Limits { query_bytes: 8 << 20, passage_bytes: 8 << 20, ..crate::common::LIMITS };
     serve_with(Scripted { limits, ..Scripted::default() }, HttpOptions { body_bytes: 8 << 20, ..options() }).await
@@ -40,7 +40,7 @@ fn check(what: &str, answer: &Answer) {
         "{what}: {size} bytes, {headers} of headers: {}",
         answer.status
     );
-    // One character in a row is the caller's.
+    // A run of this character comes from the caller.
     let text = answer.body.to_string();
     assert!(!error || !text.contains(&"x".repeat(201)), "{what}: {text}");
 }
@@ -90,11 +90,11 @@ async fn every_field_may_be_long() {
     ];
     for letter in ["x", "\u{7f}", "\\\"", "\\u00e9"] {
         let long = format!("\"{}\"", letter.repeat(if letter == "x" { LONG } else { 3_000 }));
-        // One of each handler and shape of errors.
+        // One path per handler and shape of errors.
         for path in ["/v1/rerank", "/v2/rerank", "/rerank", "/score"] {
             for field in fields {
                 for value in [long.clone(), format!("[{long}]"), format!("[[{long}]]"), format!("{{{long}: {long}}}")] {
-                    // A long query is read for every document.
+                    // A long query would be read for every document.
                     if letter == "x"
                         && matches!(field, "query" | "documents" | "texts" | "passages" | "text_1" | "text_2")
                         && !value.starts_with("[[")
@@ -114,7 +114,8 @@ async fn every_field_may_be_long() {
     server.stop().await;
 }
 
-/// Names between the 200 bytes that an error repeats and the length from which all is shortened.
+/// Names longer than the 200 bytes that an error repeats, and shorter than the length from which everything is
+/// shortened.
 #[tokio::test]
 async fn no_error_repeats_more_than_200_bytes() {
     let server = server().await;
@@ -140,7 +141,6 @@ async fn no_error_repeats_more_than_200_bytes() {
     server.stop().await;
 }
 
-/// A body that was encoded twice came back up to three times, escaped: 15 MiB became 330 MB.
 #[tokio::test]
 async fn a_body_that_is_a_string_is_not_repeated() {
     let server = server().await;

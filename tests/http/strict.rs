@@ -1,4 +1,4 @@
-//! Clients that refuse what their protocol does not have. The rules are those of the parsers of Elasticsearch's inference services:
+//! Clients that refuse unknown fields. The rules come from the parsers of Elasticsearch's inference services:
 //! CohereRankedResponseEntity, HuggingFaceRerankResponseEntity and JinaAIRerankResponseEntity.
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::http::{Served, alone, serve_with};
 /// A field and the check of its value.
 type Field<'a> = (&'a str, fn(&Value) -> bool);
 
-/// An object has these fields and no other, each of its type.
+/// Checks that an object has only these fields, each of its type.
 fn only(value: &Value, fields: &[Field<'_>], required: &[&str]) {
     let object = value.as_object().unwrap_or_else(|| panic!("not an object: {value}"));
     for (name, value) in object {
@@ -23,12 +23,12 @@ fn count(value: &Value) -> bool {
     value.is_u64()
 }
 
-/// A float of 32 bits, in which it must not become infinite.
+/// A float that is finite in 32 bits.
 fn score(value: &Value) -> bool {
     value.as_f64().is_some_and(|score| score.abs() < f64::from(f32::MAX))
 }
 
-/// The parser reads on to the end of the object: it may hold no other.
+/// The parser reads to the end of the object, so it may hold no other object.
 fn document(value: &Value) -> bool {
     value.as_object().is_some_and(|document| document.len() == 1 && document["text"].is_string())
 }
@@ -67,7 +67,7 @@ fn jina(body: &Value) {
     }
 }
 
-/// NVIDIA NIM's fields, and those of vLLM's scores.
+/// NVIDIA NIM's fields.
 fn rankings(body: &Value) {
     only(body, &[("rankings", Value::is_array), ("usage", Value::is_object)], &["rankings"]);
     for result in body["rankings"].as_array().unwrap() {
@@ -93,7 +93,7 @@ fn scores(body: &Value) {
 
 type Check = fn(&Value);
 
-/// What each path is read by, and its names of query and list.
+/// Parsers of each path, and its names of query and list.
 const READERS: [(&str, (&str, &str), &[Check]); 9] = [
     ("/v1/rerank", ("query", "documents"), &[cohere, jina]),
     ("/v2/rerank", ("query", "documents"), &[cohere, jina]),
@@ -111,7 +111,7 @@ async fn server() -> Served {
 }
 
 #[tokio::test]
-async fn answers_have_the_fields_of_their_protocol_alone() {
+async fn answers_have_only_the_fields_of_their_protocol() {
     let server = server().await;
     let long = "the keeper walked along the pier ".repeat(200);
     let lists = [
@@ -143,9 +143,9 @@ async fn answers_have_the_fields_of_their_protocol_alone() {
     server.stop().await;
 }
 
-/// A result had a field more as soon as its document was cut.
+/// A cut document adds no field to its result.
 #[tokio::test]
-async fn a_cut_document_is_told_beside_the_results() {
+async fn a_cut_document_is_reported_outside_the_results() {
     let server = server().await;
     for (path, (query, list), _) in READERS {
         let body = json!({ query: "question", list: ["word ".repeat(50), "a"], "max_tokens_per_doc": 60 });

@@ -57,7 +57,7 @@ fn patterns<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
     parts.map(|rest| rest.trim_start_matches('\\').split('"').nth(1).unwrap().trim_end_matches('\\')).collect()
 }
 
-/// HTTP/JSON was left out, so a server that was asked over HTTP alone showed no requests and raised no alert.
+/// Without HTTP/JSON, a server that is used only over HTTP would show no requests and raise no alert.
 #[test]
 fn every_protocol_is_in_the_dashboard_and_the_alerts() {
     let (dashboard, alerts) = (file("helm/rerankd/files/rerankd.json"), file("helm/rerankd/files/alerts.yaml"));
@@ -75,10 +75,9 @@ fn every_protocol_is_in_the_dashboard_and_the_alerts() {
     assert!(documentation.contains(patterns(&alerts, "grpc_service")[0]));
 }
 
-/// Refusals were divided by the requests over gRPC: without any that was x/0, and a stream's questions were counted above and
-/// not below.
+/// The denominator must count everything that the numerator counts, or the share may exceed 1 or divide by 0.
 #[test]
-fn the_share_of_refusals_is_one_of_what_is_counted_above() {
+fn the_share_of_refusals_counts_refusals_in_both_parts() {
     let alerts = file("helm/rerankd/files/alerts.yaml");
     let rule = alerts.split("- alert: ").find(|rule| rule.starts_with("RerankdRefusing")).unwrap();
     let expression = rule.split("labels:").next().unwrap();
@@ -89,7 +88,7 @@ fn the_share_of_refusals_is_one_of_what_is_counted_above() {
     assert!(metrics(below).contains("grpc_server_handled_total"), "{below}");
 }
 
-/// A stream takes as long as its caller likes: with one call in a hundred a stream, the 99th percentile was that of streams.
+/// A stream takes as long as its caller likes, so streams must not enter the percentiles.
 #[test]
 fn times_of_requests_are_those_of_single_calls() {
     for name in ["helm/rerankd/files/rerankd.json", "helm/rerankd/files/alerts.yaml"] {
@@ -107,7 +106,7 @@ fn names_of_metrics_are_found() {
 }
 
 #[tokio::test]
-async fn the_dashboard_asks_for_metrics_that_there_are() {
+async fn the_dashboard_asks_for_metrics_that_exist() {
     let page = page().await;
     let dashboard: Value = serde_json::from_str(&file("helm/rerankd/files/rerankd.json")).unwrap();
     let mut found = Vec::new();
@@ -122,11 +121,11 @@ async fn the_dashboard_asks_for_metrics_that_there_are() {
     }
     let panels = dashboard["panels"].as_array().unwrap();
     let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids.len(), panels.len(), "two panels have one number");
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
 }
 
 #[tokio::test]
-async fn the_alerts_ask_for_metrics_that_there_are() {
+async fn the_alerts_ask_for_metrics_that_exist() {
     let page = page().await;
     let rules = file("helm/rerankd/files/alerts.yaml");
     let (mut alerts, mut in_expression, mut names) = (0, false, BTreeSet::new());
@@ -155,7 +154,7 @@ async fn the_alerts_ask_for_metrics_that_there_are() {
 }
 
 #[tokio::test]
-async fn every_metric_is_documented_and_every_documented_metric_is_there() {
+async fn every_metric_is_documented_and_every_documented_metric_exists() {
     let page = page().await;
     let documentation = file("docs/observing.md");
     for name in page.kinds.keys() {

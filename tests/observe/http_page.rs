@@ -1,4 +1,4 @@
-//! Metrics of requests over HTTP/JSON: the codes and reasons of gRPC, also for what is refused before a handler.
+//! Metrics of requests over HTTP/JSON: the codes and reasons of gRPC, also for refusals before a handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use server::observe::Metrics;
 use server::transport::{Bounds, Tokens};
 use tokio::sync::watch;
 
-/// A server, its metrics, and whether it says that it is ready.
+/// A server, its metrics and its readiness.
 struct Observed {
     server: Served,
     metrics: Arc<Metrics>,
@@ -61,7 +61,6 @@ fn with(field: &str, value: Value) -> String {
 /// Headers, body, the status of the answer, and the code and the reason in the metrics.
 type Row<'a> = (&'a [(&'a str, &'a str)], String, u16, &'a str, &'a str);
 
-/// A request over its budget was counted as an invalid one, one without its model too, and a late one had another code.
 #[tokio::test]
 async fn refusals_have_the_codes_and_reasons_of_grpc() {
     let limits = Limits { tokens: 500, ..LIMITS };
@@ -89,15 +88,14 @@ async fn refusals_have_the_codes_and_reasons_of_grpc() {
     let full = observed.server.post("/rerank", &plain()).await;
     assert_eq!((full.status, observed.refused("queue_full")), (429, 1.0));
     drop(held);
-    common::wait_for("the place is free", || observed.server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || observed.server.admission.in_flight() == 0).await;
     assert_eq!(observed.server.post("/rerank", &plain()).await.status, 200);
     assert_eq!(observed.handled("/rerank", "OK"), 1.0);
     observed.server.stop().await;
 }
 
-/// A 401, a 404 and a 405 were in no metric.
 #[tokio::test]
-async fn what_is_refused_before_a_handler_is_counted() {
+async fn refusals_before_a_handler_are_counted() {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let folder = tempfile::tempdir().unwrap();
     let (tokens, token) = http::tokens(folder.path(), "search");
@@ -125,7 +123,7 @@ async fn what_is_refused_before_a_handler_is_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_refuses_as_one() {
+async fn a_stopping_server_counts_refusals_as_draining() {
     let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {
         std::thread::sleep(Duration::from_secs(2));
         Ok(())

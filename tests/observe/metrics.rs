@@ -43,7 +43,7 @@ async fn a_server_that_was_asked_nothing_shows_zeros() {
             .any(|series| series.starts_with("grpc_server_started_total") && series.contains("\"Rerank\""))
     );
     assert_eq!((page.sum("grpc_server_started_total", &unary), handled(&page, "OK")), (0.0, 0.0));
-    // A rate needs a zero to begin with: a first burst of faults was invisible, also to alerts.
+    // A rate needs an initial zero, or alerts miss the first burst of faults.
     let shown = |name: &str, code: &str, method: &str| {
         let holds = |series: &&String| series.starts_with(name) && series.contains(code) && series.contains(method);
         page.samples.keys().any(|series| holds(&series))
@@ -65,7 +65,6 @@ async fn a_server_that_was_asked_nothing_shows_zeros() {
     }
 }
 
-/// Cut passages were in answers alone.
 #[tokio::test]
 async fn cut_passages_are_counted() {
     let observable = start(Scripted::default()).await;
@@ -104,7 +103,7 @@ async fn an_answered_request_counts_once_with_its_stages_and_tokens() {
 }
 
 #[tokio::test]
-async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
+async fn a_running_request_is_visible_and_a_second_one_is_refused() {
     let observable = start(Scripted { queue_length: 1, delay: Duration::from_millis(2), ..Scripted::default() }).await;
     let mut client = observable.server.client().await;
     let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
@@ -124,7 +123,7 @@ async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
     assert_eq!((handled(&page, "OK"), page.sum("rerankd_backlog_tokens", &[])), (1.0, 0.0));
 }
 
-/// The gauge showed the cells that were filled so far. What makes the next request wait is what was granted.
+/// The gauge counts granted cells, not filled ones, because granted cells make the next request wait.
 #[tokio::test]
 async fn cells_count_as_used_when_they_are_granted() {
     let observable = start(Scripted { delay: Duration::from_millis(2), ..Scripted::default() }).await;
@@ -141,7 +140,7 @@ async fn cells_count_as_used_when_they_are_granted() {
     observable.scrape_until("the cells are free", free).await;
 }
 
-/// A plan that needs more than half of the cells waits beside another one while two fifths are free.
+/// A plan that needs more than half of the cells waits for another one, although two fifths are free.
 #[tokio::test]
 async fn the_cache_is_full_when_the_next_plan_does_not_fit() {
     let capacity = Capacity { cells: 2_000, sequences: 64, batch: 64 };
@@ -172,8 +171,8 @@ async fn an_invalid_request_and_one_beyond_its_budget_are_refused_for_their_reas
     let mut client = observable.server.client().await;
     assert_eq!(client.rerank(wire("", &PASSAGES)).await.unwrap_err().code(), Code::InvalidArgument);
     let moi = v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() };
-    let dear = v1::RerankRequest { moi: Some(moi), ..wire("who?", &PASSAGES) };
-    let status = client.rerank(dear).await.unwrap_err();
+    let expensive = v1::RerankRequest { moi: Some(moi), ..wire("who?", &PASSAGES) };
+    let status = client.rerank(expensive).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let page = observable.scrape().await;
     assert_eq!((refused(&page, "invalid"), refused(&page, "budget"), refused(&page, "queue_full")), (1.0, 1.0, 0.0));
@@ -192,7 +191,7 @@ async fn a_caller_that_leaves_is_counted_as_cancelled_and_abandoned() {
         .scrape_until("it was abandoned", |page| page.sum("rerankd_requests_abandoned_total", &[]) == 1.0)
         .await;
     assert_eq!((handled(&page, "Canceled"), handled(&page, "OK")), (1.0, 0.0));
-    assert_eq!(page.sum("rerankd_requests_refused_total", &[]), 0.0, "a caller that leaves is no refusal");
+    assert_eq!(page.sum("rerankd_requests_refused_total", &[]), 0.0, "a caller that leaves is not a refusal");
 }
 
 #[tokio::test]
@@ -223,7 +222,6 @@ async fn a_lost_model_is_counted() {
     observable.scrape_until("it is back", |page| page.sum("rerankd_model_ready", &[]) == 1.0).await;
 }
 
-/// Failures of the generator and of the entailment model alone were counted.
 #[tokio::test]
 async fn a_lost_cross_encoder_is_counted_and_its_work_is_its_own() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
@@ -234,7 +232,7 @@ async fn a_lost_cross_encoder_is_counted_and_its_work_is_its_own() {
     assert_eq!((page.sum("rerankd_worker_restarts_total", &own), page.sum("rerankd_model_ready", &own)), (0.0, 1.0));
     let mut client = observable.server.client().await;
     client.rerank(request("who?")).await.unwrap();
-    // The model names itself in the labels of the stages; the generator did not work.
+    // The labels of the stages name this model; the generator did not work.
     let stage = [("method", "cross_encoder"), ("model", "cross")];
     let staged = |page: &Page| page.sum("rerankd_request_tokenise_seconds_count", &stage) == 1.0;
     let page = observable.scrape_until("the call ended", staged).await;
@@ -266,11 +264,11 @@ async fn states_of_passages_are_counted() {
     let gone = ["rerankd_passage_cache_evictions_total", "rerankd_passage_cache_disk_reads_total"];
     assert!(gone.iter().all(|metric| page.has(metric) && page.sum(metric, &own) == 0.0));
     let without = start(Scripted::default()).await.scrape().await;
-    assert!(!without.has("rerankd_passage_cache_entries"), "nothing is kept");
+    assert!(!without.has("rerankd_passage_cache_entries"), "there is no cache");
 }
 
 #[tokio::test]
-async fn pairs_are_counted_by_where_their_verdict_comes_from() {
+async fn pairs_are_counted_by_the_source_of_their_verdict() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     let observable = observable(engine, observed, queue_length).await;
@@ -283,7 +281,7 @@ async fn pairs_are_counted_by_where_their_verdict_comes_from() {
     let page = observable.scrape().await;
     let pairs = |source| page.sum("rerankd_entailment_pairs_total", &[("source", source)]);
     assert_eq!((pairs("model"), pairs("cache")), (2.0, 2.0));
-    // No file was there at the start.
+    // No file existed at the start.
     let file = [("role", "entailment"), ("sha256", &"1".repeat(64))];
     assert_eq!(page.sum("rerankd_model_info", &file), 1.0);
 }
@@ -308,7 +306,7 @@ async fn questions_of_a_stream_are_refused_one_by_one() {
     observable.scrape_until("the stream was answered", answered).await;
 }
 
-/// It counted as a refusal for want of a model, though everything that was read is answered.
+/// Every request that was read is answered, so the end of the stream is not a refusal.
 #[tokio::test]
 async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
@@ -327,7 +325,7 @@ async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
     assert_eq!((refused(&page, "unavailable"), refused(&page, "draining")), (0.0, 0.0));
 }
 
-/// A question that failed by a fault of the server was in no counter, for its stream ends well.
+/// The stream ends well, so its failed questions need a separate counter.
 #[tokio::test]
 async fn a_question_that_fails_is_counted_by_its_code() {
     let observable = start(Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }).await;
@@ -346,7 +344,7 @@ async fn a_question_that_fails_is_counted_by_its_code() {
 
 /// The path of a request is the caller's text: it must not become a label.
 #[tokio::test]
-async fn a_method_that_there_is_not_makes_no_series_of_its_own() {
+async fn an_unknown_method_makes_no_series() {
     let observable = start(Scripted::default()).await;
     let mut client = tonic::client::Grpc::new(observable.server.channel().await);
     client.ready().await.unwrap();

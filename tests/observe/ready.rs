@@ -63,7 +63,7 @@ struct Whole {
 }
 
 async fn serve(engine: Engine) -> Whole {
-    // The page has no listener that can be handed over, so its port is one that was free just now.
+    // The page accepts no open listener, so it gets a port that was free a moment ago.
     let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let config = Config::from_parts(None, &[], &[("metrics.listen".to_owned(), metrics.clone())]).unwrap();
     let (grpc, http) =
@@ -117,7 +117,6 @@ async fn readiness_waits_for_the_trial_and_ends_with_the_stop() {
     assert_eq!(serving.await.unwrap(), Ended::Answered);
 }
 
-/// One failed trial was logged, and the server said that it was ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_generator_that_does_not_score_is_tried_until_it_does() {
     let broken = Arc::new(AtomicBool::new(true));

@@ -38,8 +38,8 @@ fn request(texts: &[&str], compression: v1::Compression) -> v1::RerankRequest {
     v1::RerankRequest { method, compression: Some(compression), ..wire(QUERY, texts) }
 }
 
-/// Self-information of each token as compression sees it, against numpy on the same file; and the sentences that numpy's
-/// numbers keep, against those that the server keeps.
+/// Self-information of each token in a compression against numpy on the same file, and the sentences that numpy's
+/// numbers keep against the server's.
 #[tokio::test]
 async fn self_information_agrees_with_an_independent_program() {
     let engine = real_engine().await;
@@ -60,7 +60,7 @@ async fn self_information_agrees_with_an_independent_program() {
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / differences.len() as f64).sqrt();
     let largest = differences.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
     println!("{} tokens: largest difference {largest:.3}, root mean square {rms:.3} nats", differences.len());
-    // Those of tests/real/generator.rs.
+    // The bounds of tests/real/generator.rs.
     let (one, square) = if generator.info.encoding == "as shipped" { (1.0, 0.2) } else { (0.25, 0.05) };
     assert!(largest < one && rms < square);
 
@@ -92,11 +92,11 @@ async fn serve_and_ask(request: v1::RerankRequest) -> v1::RerankResponse {
     answer
 }
 
-/// Two fifths of the first passage stay: what the query asks about, and neither the wage nor the years.
+/// Two fifths of the first passage stay, with the subject of the query and without the wage and the years.
 #[tokio::test]
-async fn what_the_query_asks_about_stays() {
+async fn words_about_the_query_stay() {
     let compression = v1::Compression { ratio: Some(0.2), ..v1::Compression::default() };
-    // Best first, which the default generator does not read best.
+    // Best first, although the default generator reads another order best.
     let context_order = v1::ContextOrder::Descending.into();
     let asked = v1::RerankRequest { context_order, ..request(&[TEXT, TEXT], compression) };
     let report = serve_and_ask(asked).await.compression.unwrap();
@@ -129,9 +129,9 @@ async fn names_and_numbers_are_whole_at_every_ratio() {
     }
 }
 
-/// The states that Bayes saliency leaves behind hold what the unconditioned pass needs.
+/// The states that Bayes saliency caches cover the pass without the query.
 #[tokio::test]
-async fn stored_states_leave_a_token_a_passage() {
+async fn cached_states_leave_one_token_per_passage() {
     let settings = [("passage_cache.memory_bytes".to_owned(), "536870912".to_owned())];
     let engine = rerankd::app::engine(&Config::load(None, &settings).unwrap()).await.unwrap();
     let texts = [TEXT, "Rye flour absorbs more water than wheat. A long rest keeps the crust from tearing."];

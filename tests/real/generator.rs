@@ -122,9 +122,9 @@ async fn control_text_in_a_passage_stays_text() {
     assert!(common::generator(&engine).info.chat);
 }
 
-/// That of the default generator has a system message, which llama.cpp leaves out of the template that it takes it for.
+/// The default generator's template has a system message. llama.cpp's template in its place does not.
 #[tokio::test]
-async fn the_template_of_the_file_is_evaluated_where_it_is_wanted() {
+async fn the_template_of_the_file_is_evaluated_on_request() {
     let prompts = |config: rerankd::config::Config| async move {
         let engine = rerankd::app::engine(&config).await.unwrap();
         let served = common::generator(&engine);
@@ -283,7 +283,7 @@ async fn control_tokens_end_an_answer_and_words_do_not() {
         let tokens = tokenizer.template(control, false);
         assert!(tokens.len() == 1 && tokenizer.ends_turn(tokens[0]), "{control}");
     }
-    // The same characters in caller's text are text.
+    // In a caller's text these characters are text.
     assert!(tokenizer.text("<|im_end|> Paris").iter().all(|&token| !tokenizer.ends_turn(token)));
 }
 
@@ -334,7 +334,7 @@ async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
     close(&reference, &differences);
 }
 
-/// In a store of its own, so that the choice of this machine is not changed.
+/// Uses a new store, so this machine's choice does not change.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_server_never_measures_and_runs_what_pull_chose() {

@@ -39,8 +39,8 @@ impl Stop for Listed {
     }
 }
 
-/// The log-probability of every label is that of scoring all labels at its place and renormalising over those left, so that
-/// forced tokens stand in the cache as if they had been part of the prompt.
+/// The log-probability of every label equals scoring all labels at its place and renormalising over the remaining ones,
+/// so forced tokens are in the cache like tokens of the prompt.
 #[tokio::test]
 async fn a_constrained_sample_is_a_permutation_with_the_probabilities_of_its_choices() {
     let engine = real_engine().await;
@@ -88,7 +88,7 @@ async fn a_constrained_sample_is_a_permutation_with_the_probabilities_of_its_cho
                 let chosen = left.iter().position(|other| other == label).unwrap();
                 let expected = row[chosen] - log_sum_exp(&row);
                 let found = sample.log_probabilities[at];
-                // One token of 4-bit weights, as `generator.rs` beside it bounds it.
+                // The bound of `generator.rs` for one token of 4-bit weights.
                 assert!((found - expected).abs() < 1.0, "place {place}: {found} {expected}");
                 assert!(temperature > 0.0 || row.iter().all(|other| *other < row[chosen] + 1.0), "greedy: {row:?}");
             }

@@ -1,4 +1,4 @@
-//! Passages that the default generator has read before: what a later request costs, and how far its scores move.
+//! Cached passages of the default generator: the cost of later requests, and the change of their scores.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use protocol::v1;
 use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::config::Config;
 
-/// Largest difference of a utility between a passage that was read before and the same passage read for the first time, in
-/// nats: about twice the largest that was observed. The steps hold other rows, so the kernels round differently.
+/// Largest difference of a utility, in nats, between a cached passage and the same passage read for the first time:
+/// about twice the largest seen. The steps hold other rows, so the kernels round differently.
 fn tolerance(engine: &Engine) -> f64 {
     0.06 * rounding(engine)
 }
 
-/// How much coarser the kernels round than with F16, whose numbers have three bits more than those of BF16.
+/// Factor of coarser rounding than with F16, whose numbers have three bits more than those of BF16.
 fn rounding(engine: &Engine) -> f64 {
     if common::generator(engine).info.encoding == "BF16" { 4.0 } else { 1.0 }
 }
@@ -100,7 +100,7 @@ async fn a_list_asked_twice_evaluates_only_the_query() {
             }
             if method == "bayes-saliency" && turn > 0 {
                 let tokens = common::generator(&warm).language.query(query).len();
-                assert_eq!(restored.usage.tokens, 5 * tokens, "the passages' scores are kept with their states");
+                assert_eq!(restored.usage.tokens, 5 * tokens, "the passages' scores are cached with their states");
             }
         }
     }
@@ -130,7 +130,7 @@ async fn states_on_disk_survive_a_restart_and_damage() {
     let first = rerank(&start().await, &request).await;
     let files = || -> Vec<_> { std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect() };
     assert_eq!(files().len(), 11);
-    // One file is cut off, one is flipped in the middle, one is that of another state.
+    // One file is cut off, one has a flipped bit in the middle, one belongs to another state.
     let (damaged, bytes) = (files(), |path: &std::path::Path| std::fs::read(path).unwrap());
     std::fs::write(&damaged[0], &bytes(&damaged[0])[..100]).unwrap();
     let mut flipped = bytes(&damaged[1]);
@@ -147,7 +147,7 @@ async fn states_on_disk_survive_a_restart_and_damage() {
 }
 
 #[tokio::test]
-async fn the_server_tells_what_it_keeps() {
+async fn the_server_reports_its_cache() {
     let engine = engine("536870912").await;
     let server = common::serve(engine, Arc::new(Observed::default()), 8).await;
     let texts = texts();
@@ -167,7 +167,7 @@ async fn the_server_tells_what_it_keeps() {
     server.stop().await;
 }
 
-/// With `generator.reproducible` the answers beside other requests are those of a server that has seen nothing else, bit for bit.
+/// With `generator.reproducible`, answers under load equal those of a fresh server bit for bit.
 #[tokio::test]
 async fn reproducible_scores_do_not_depend_on_the_load() {
     let settings = [("generator.reproducible", "true")];
@@ -190,7 +190,8 @@ async fn reproducible_scores_do_not_depend_on_the_load() {
     }
 }
 
-/// Kept context-free answers took the place of some that are drawn beside the other contexts, with other last digits.
+/// Cached context-free answers would replace answers that are drawn with the other contexts and differ in their last
+/// digits.
 #[tokio::test]
 async fn reproducible_beliefs_do_not_depend_on_what_was_asked_before() {
     let settings = [("generator.reproducible", "true")];

@@ -14,8 +14,8 @@ use rerankd::app;
 use rerankd::app::profile_file::Origin;
 use rerankd::config::Config;
 
-/// Largest difference of a log-likelihood of some 20 tokens between the adapter and the same weights merged: cells hold 16 bits,
-/// and the products are summed in another order.
+/// Largest difference in the log-likelihood of about 20 tokens between the adapter and the merged weights: cache cells
+/// hold 16 bits, and the order of summation differs.
 const TOLERANCE: f64 = 0.1;
 
 pub fn golden(name: &str) -> String {
@@ -37,7 +37,7 @@ impl Bench {
         Config::load(None, &flags.collect::<Vec<_>>()).unwrap()
     }
 
-    /// A server of one of the golden files.
+    /// Serves one of the golden files.
     async fn serve(&self, model: &str, settings: &[(&str, &str)]) -> Running {
         let model = golden(model);
         let config = self.config(&[&[("generator.model", &*model)], settings].concat());
@@ -50,7 +50,7 @@ impl Bench {
         self.serve("base.gguf", &[&own, settings].concat()).await
     }
 
-    /// Why a generator with this adapter is not served.
+    /// The error of a generator with this adapter.
     async fn refusal(&self, name: &str, content: &[u8], settings: &[(&str, &str)]) -> String {
         let path = self.0.path().join(name);
         std::fs::write(&path, content).unwrap();
@@ -113,7 +113,7 @@ async fn an_adapter_is_listed_and_named_by_answers() {
     assert_eq!((model.name.as_str(), model.adapter.as_ref()), ("base.gguf", Some(&expected)));
     let answer = rerank(&running, asked(v1::Method::QueryGeneration)).await.unwrap();
     assert_eq!((answer.model.as_str(), answer.adapter.as_ref()), ("base.gguf", Some(&expected)));
-    assert_eq!(answer.model_sha256, hash_of(&golden("base.gguf"), &bench), "the model's hash stays the base file's");
+    assert_eq!(answer.model_sha256, hash_of(&golden("base.gguf"), &bench), "the model's hash is the base file's");
     running.stop().await;
     let base = bench.serve("base.gguf", &[]).await;
     assert_eq!(info(&base).await.generator.unwrap().adapter, None);
@@ -125,9 +125,9 @@ fn hash_of(path: &str, bench: &Bench) -> String {
     bench.config(&[]).store.identify(&PathBuf::from(path)).unwrap()
 }
 
-/// States on disk outlive a server, so that base and adapter meet in one folder.
+/// Cached states on disk outlive a server, so base and adapter share a folder.
 #[tokio::test]
-async fn states_of_the_base_are_not_those_of_the_adapter_nor_the_reverse() {
+async fn base_and_adapter_do_not_share_cached_states() {
     let bench = Bench::new();
     let cold = bench.adapted("1", &[COLD]).await;
     let (expected, method) = (scores(&cold, v1::Method::QueryGeneration).await, v1::Method::QueryGeneration);
@@ -250,7 +250,7 @@ async fn a_wrong_adapter_is_refused_with_its_name_and_the_reason() {
     assert!(role.contains("is for generator, not for adapter"), "{role}");
 }
 
-/// An adapter by its name in a catalogue, whose hash is checked, on the default generator.
+/// A catalogue adapter, with its hash checked, on the default generator.
 #[tokio::test]
 async fn the_default_generator_takes_an_adapter_of_a_catalogue() {
     let _alone = common::alone().await;

@@ -10,8 +10,8 @@ use tokio_stream::StreamExt;
 
 const METHODS: [v1::Method; 3] = [v1::Method::AnswerLikelihood, v1::Method::LeaveOneOut, v1::Method::ContextCite];
 
-/// The scripted generator repeats the commonest byte: its answer is a row of z, which the second passage brings. More than
-/// five passages, so that subsets are drawn.
+/// The scripted generator repeats the most frequent byte, so its answer is a run of z, from the second passage. Six
+/// passages, because methods sample subsets only of more than five.
 const PASSAGES: [&str; 6] = [
     "wwww is here",
     "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz",
@@ -21,7 +21,7 @@ const PASSAGES: [&str; 6] = [
     "vvvv",
 ];
 
-/// Here the commonest byte is the space, so the answer is empty.
+/// The most frequent byte is the space, so the answer is empty.
 const BLANK: [&str; 4] = ["a b c d", "one two three", "the question is here", "no"];
 
 fn request(method: v1::Method, passages: &[&str]) -> v1::RerankRequest {
@@ -61,7 +61,7 @@ async fn one_passage_and_a_threshold_at_the_zero() {
         let one = server.client().await.rerank(request(method, &PASSAGES[1..2])).await.unwrap().into_inner();
         assert_eq!(order(&one), vec![0], "{method:?}");
         assert!(one.results[0].utility > 0.0, "{method:?}");
-        // Utilities have a zero, so .5 is a threshold with a meaning: what makes the answer likelier.
+        // Utility 0 is score 0.5, so this threshold keeps passages that make the answer likelier.
         let strict = v1::RerankRequest { score_threshold: Some(0.5), ..request(method, &PASSAGES) };
         let strict = server.client().await.rerank(strict).await.unwrap().into_inner();
         assert!(!strict.results.is_empty() && strict.results.iter().all(|result| result.utility >= 0.0), "{method:?}");
@@ -69,7 +69,7 @@ async fn one_passage_and_a_threshold_at_the_zero() {
     server.stop().await;
 }
 
-/// As many passages as the server takes: the prompts of all methods share what they begin with, and fit the cache together.
+/// The most passages that the server accepts: prompts of a method share a prefix and fit the cache together.
 #[tokio::test]
 async fn twenty_passages() {
     let server = Scripted::default().serve().await;
@@ -98,7 +98,7 @@ async fn an_empty_own_answer_keeps_the_given_order_with_a_warning() {
 }
 
 #[tokio::test]
-async fn both_rounds_are_told_and_the_last_event_is_the_answer() {
+async fn both_rounds_are_reported_and_the_last_event_is_the_answer() {
     let server = Scripted::default().serve().await;
     for method in METHODS {
         let watched = v1::WatchRerankRequest { request: Some(request(method, &PASSAGES)) };
@@ -127,7 +127,7 @@ async fn a_budget_that_the_second_round_exceeds_is_refused_before_the_first() {
                 first = first.or(Some(planned.tokens));
             }
         }
-        // Enough for the first round alone.
+        // Enough for the first round only.
         let token_budget = first.unwrap();
         let before = server.observed.tokens.load(Ordering::SeqCst);
         let moi = Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });

@@ -22,7 +22,7 @@ async fn with(position_bias: PositionBias) -> Running {
     common::serve(common::with_position_bias(&engine, position_bias), observed, queue_length).await
 }
 
-/// Observations at the values and, in turn, a quarter above and below at the first position.
+/// Observations equal `values`, except the first position, which is alternately 0.25 above and below.
 fn profiles(subject: Subject, values: &[f64], times: usize) -> Profiles {
     let mut profiles = Profiles::default();
     for index in 0..times {
@@ -113,7 +113,8 @@ async fn a_built_in_profile_says_that_it_is_one() {
     server.stop().await;
 }
 
-/// Within its error a calibrated profile leaves best first; a learnt one changes nobody's default order.
+/// A calibrated profile within its error keeps the best passage first. A learnt profile does not change the default
+/// order.
 #[tokio::test]
 async fn neither_noise_nor_other_callers_change_an_order() {
     let server = with(calibrated(profiles(Subject::Answer, &[0.0, 0.06, -0.06, 0.0], 8))).await;
@@ -141,7 +142,7 @@ async fn neither_noise_nor_other_callers_change_an_order() {
 }
 
 #[tokio::test]
-async fn served_requests_are_learnt_from_and_kept() {
+async fn served_requests_are_learnt_from_and_stored() {
     let written: Arc<Mutex<Vec<Profiles>>> = Arc::default();
     let seen = Arc::clone(&written);
     let keeper: Keeper = Box::new(move |profiles| {
@@ -164,7 +165,7 @@ async fn served_requests_are_learnt_from_and_kept() {
     let profiles = stored(position_bias, Origin::Learnt);
     let (subject, length, profile) = profiles.iter().next().unwrap();
     assert_eq!((subject, length, profile.count()), (Subject::Question, 2, 2), "a repeated request counts once");
-    assert!(profile.means().iter().sum::<f64>().abs() < 1e-9, "a shape has no sum");
+    assert!(profile.means().iter().sum::<f64>().abs() < 1e-9, "the means sum to 0");
     assert_eq!(written.lock().unwrap().last(), Some(&profiles));
     assert!(stored(position_bias, Origin::Calibrated).is_empty());
     let cyclic = Some(v1::MoiOptions { design: v1::Design::Cyclic.into(), ..v1::MoiOptions::default() });
@@ -176,11 +177,15 @@ async fn served_requests_are_learnt_from_and_kept() {
             .await
             .unwrap();
     }
-    assert_eq!(stored(position_bias, Origin::Learnt), profiles, "the prior decides the weights of rotations");
+    assert_eq!(
+        stored(position_bias, Origin::Learnt),
+        profiles,
+        "rotations teach nothing: the prior decides their weights"
+    );
     server.stop().await;
 }
 
-/// The scripted model likes early occurrences: the answering passage is worth most at the front.
+/// The scripted model favours early occurrences, so the answering passage is worth most in front.
 #[tokio::test]
 async fn an_answer_profile_finds_the_position_that_the_model_favours() {
     let (engine, _, _) = Scripted::default().engine().await;
@@ -211,7 +216,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
 }
 
 #[tokio::test]
-async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
+async fn a_running_server_reloads_a_calibration_and_refuses_a_damaged_one() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("[models]\nstore = {:?}", folder.path());
     let config = folder.path().join("config.toml");
@@ -230,22 +235,22 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     let position_bias = &generator.position_bias;
     wait_until(|| !stored(position_bias, Origin::Calibrated).is_empty()).await;
     let (ranking, arranged) = strict().await;
-    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is highest");
+    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, at the profile's highest position");
     std::fs::write(file.path(), "{").unwrap();
     wait_until(|| !position_bias.problems().is_empty()).await;
     assert!(position_bias.problems()[0].contains("set aside"), "{:?}", position_bias.problems());
-    // They were dropped at the next look, because the file that was set aside is gone.
+    // The next poll finds no file, because it was set aside. The profiles stay.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the earlier profiles stay in use");
-    // So they do where the operator has the files read again. A good one is taken, and one that was removed is seen by who follows it.
+    // A reload by the operator keeps them, too, and loads a good file.
     let files = (file.clone(), rerankd::app::calibration_file(&store, "scripted"));
     rerankd::app::reload_calibration(&generator, &files);
     assert_eq!(strict().await.1.original_indices, arranged.original_indices, "dropped on SIGHUP");
     file.save(&profiles(Subject::Answer, &[2.0, 0.0, -1.0, -2.0], 8)).unwrap();
     rerankd::app::reload_calibration(&generator, &files);
     let (ranking, arranged) = strict().await;
-    assert!(arranged.original_indices.iter().eq(ranking.iter()), "best first, where the profile is highest now");
-    // This one is taken by who follows the file, and so is its end.
+    assert!(arranged.original_indices.iter().eq(ranking.iter()), "best first, now the profile's highest position");
+    // The follower loads this file and sees its removal.
     let third = profiles(Subject::Answer, &[-2.0, 0.0, 1.0, 3.0], 8);
     file.save(&third).unwrap();
     wait_until(|| stored(position_bias, Origin::Calibrated) == third).await;

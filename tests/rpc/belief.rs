@@ -120,12 +120,12 @@ async fn every_context_is_measured_from_one_plan() {
         let expected = context_free.semantic_entropy_corrected.unwrap().value - corrected.value;
         assert!((reduction - expected).abs() < 1e-12);
     }
-    // Equal contexts are equal beliefs: the whole list and its longest prefix; no context and the empty subset.
+    // Equal contexts have equal beliefs: the whole list and its longest prefix; no context and the empty subset.
     assert_eq!(answer.utilities[0].belief, answer.utilities[6].belief);
     assert_eq!(answer.utilities[1].belief, answer.utilities[4].belief);
     let empty = &answer.utilities[11];
     assert_eq!(empty.belief.as_ref(), Some(context_free));
-    // Both sides are the same samples: their difference is 0 for certain.
+    // Both sides are the same samples, so their difference is exactly 0.
     let zero = Some(v1::Measured { value: 0.0, standard_error: Some(0.0) });
     assert_eq!((empty.delta_seper_soft, empty.predictive_entropy_reduction), (zero, zero));
     let usage = answer.usage.unwrap();
@@ -157,7 +157,8 @@ async fn duplicates_never_add_a_call() {
     let same = v1::MeasureUtilityRequest { sampling: Some(greedy), ..request() };
     let answer = utilities(&server).await.measure_utility(same).await.unwrap().into_inner();
     assert_eq!(answer.utilities[0].belief.as_ref().unwrap().founders.len(), 1);
-    // Ten equal answers with context and ten without: each text against the reference, there and back.
+    // Ten equal answers with context and ten without: each distinct text is judged against the reference in both
+    // directions.
     assert!(judged.load(Ordering::SeqCst) <= 4, "{judged:?}");
     server.stop().await;
 }
@@ -278,7 +279,7 @@ async fn a_deadline_in_the_middle_of_sampling_and_a_caller_that_leaves() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), settled).await.expect("no cell is left behind");
+    tokio::time::timeout(Duration::from_secs(10), settled).await.expect("all cells are freed");
     let quick = v1::MeasureUtilityRequest { sampling: Some(options(1, 0)), ..request() };
     utilities(&server).await.measure_utility(quick).await.unwrap();
     server.stop().await;
@@ -289,7 +290,7 @@ async fn a_rerank_measures_both_orders_within_its_budget() {
     let (server, _) = server(Scripted::default()).await;
     let inline = v1::InlineUtility { references: vec!["aaaa".into()], samples: 3, max_tokens: 5, seed: 1 };
     let reverse = v1::ContextOrder::Reverse.into();
-    // A method that does not spend less where the budget is small.
+    // This method does not spend less under a small budget.
     let asked = v1::RerankRequest {
         method: v1::Method::Moi.into(),
         utility: Some(inline),
@@ -331,7 +332,7 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
     assert_eq!(events.last().unwrap().as_ref().unwrap_err().code(), Code::Unavailable);
     let scheduler = &server.engine.generator().unwrap().scheduler;
     let mut ready = scheduler.status();
-    // The call is told before the status changes.
+    // The call fails before the status changes.
     let back = ready.wait_for(|status| scheduler.restarts() > 0 && status.serves());
     tokio::time::timeout(Duration::from_secs(10), back).await.unwrap().unwrap();
     let stream = beliefs(&server).await.sample(request).await.unwrap().into_inner();
@@ -379,7 +380,7 @@ async fn a_two_way_model_measures_all_but_hard_seper() {
     let answer = utilities(&server).await.measure_utility(request()).await.unwrap().into_inner();
     assert!(answer.utilities[0].delta_seper_soft.is_some() && answer.utilities[0].delta_seper_hard.is_none());
     assert!(answer.warnings.iter().any(|warning| warning.contains("two-way")));
-    // What the model cannot do is refused before an answer is drawn.
+    // A rule that the model cannot apply is refused before an answer is sampled.
     let before = steps();
     let loose = v1::MeasureOptions { rule: v1::EquivalenceRule::Loose.into(), ..v1::MeasureOptions::default() };
     let refused = v1::MeasureUtilityRequest { measure: Some(loose), ..request() };

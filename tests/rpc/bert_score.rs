@@ -62,7 +62,7 @@ async fn scores_are_those_of_an_independent_program() {
     compare(folder("embedding").to_str().unwrap(), "tiny", 1e-5).await;
 }
 
-/// Its weights are of 8 bits. Processors round such products differently.
+/// Products of 8-bit weights round differently on different processors.
 #[tokio::test]
 async fn a_real_network_gives_the_scores_of_an_independent_program() {
     compare("all-minilm-l6-v2", "all-minilm-l6-v2", 0.02).await;
@@ -120,7 +120,7 @@ async fn labels_are_the_scores_of_the_answers_that_come_back() {
     running.stop().await;
 }
 
-/// All unknown words are one token, so such texts were alike whatever they said.
+/// All unknown words are one token, so such texts would match each other.
 #[tokio::test]
 async fn references_that_the_model_cannot_read_are_left_out_or_refused() {
     let running = serve(&[("embedding.model", folder("embedding").to_str().unwrap())]).await;
@@ -142,7 +142,7 @@ async fn references_that_the_model_cannot_read_are_left_out_or_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_scored_is_refused() {
+async fn unscorable_requests_are_refused() {
     let bare = serve(&[]).await;
     let refused = evaluate(&bare, request(&[Annotator::TokenF1, Annotator::BertScore])).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -153,9 +153,9 @@ async fn what_cannot_be_scored_is_refused() {
     let none = v1::EvaluateRetrievalRequest { references: Vec::new(), ..request(&[Annotator::BertScore]) };
     let refused = evaluate(&running, none).await.unwrap_err();
     assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["references".to_owned()]));
-    // The word has weights that are no numbers.
+    // The weights of this word are not numbers.
     let broken = v1::EvaluateRetrievalRequest { references: vec!["broken".into()], ..request(&[Annotator::BertScore]) };
     assert_eq!(evaluate(&running, broken).await.unwrap_err().code(), Code::Internal);
-    assert!(evaluate(&running, request(&[Annotator::BertScore])).await.is_ok(), "the model is there for others");
+    assert!(evaluate(&running, request(&[Annotator::BertScore])).await.is_ok(), "the model still serves others");
     running.stop().await;
 }

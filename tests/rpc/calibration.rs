@@ -22,7 +22,7 @@ fn request() -> v1::RerankRequest {
     request
 }
 
-/// The same in words that the tiny embedding model knows.
+/// [`request`] in words that the tiny embedding model knows.
 fn readable() -> v1::RerankRequest {
     let mut request = request();
     request.query = "what makes the tide".into();
@@ -51,7 +51,7 @@ async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse
     server.client().await.rerank(request).await.unwrap().into_inner()
 }
 
-/// The calibration file of a store of its own, and the folder that goes with it.
+/// A calibration file in a new store, and the store's folder.
 fn own_file() -> (tempfile::TempDir, CalibrationFile) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.toml");
@@ -65,7 +65,7 @@ fn logit(score: f64) -> f64 {
 }
 
 #[tokio::test]
-async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
+async fn a_calibration_is_loaded_and_turns_scores_into_probabilities() {
     let (_folder, file) = own_file();
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
@@ -101,15 +101,15 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     );
     assert_eq!((told.intercept, told.slope, told.lists, told.passages), (-2.0, 3.0, 40, 800));
 
-    // A fusion of the caller's own is another mix than the calibrated one.
+    // The caller's fusion differs from the calibrated one.
     let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
     let answer = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
     assert!(!answer.score_calibrated);
     let mut unscored = request();
     unscored.passages.iter_mut().for_each(|passage| passage.retriever_score = None);
-    assert!(!ask(&server, unscored).await.score_calibrated, "BM25 is another side than the calibrated one");
+    assert!(!ask(&server, unscored).await.score_calibrated, "the calibration is not for BM25");
 
-    // The threshold is one of probability.
+    // The threshold applies to probabilities.
     let bound = mixed.results[1].score;
     let cut = ask(&server, v1::RerankRequest { score_threshold: Some(bound), ..request() }).await;
     assert_eq!(cut.results.len(), 2);
@@ -122,7 +122,7 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     server.stop().await;
 }
 
-/// The first server of a store that read a damaged file set it aside; the others found none, and dropped what they used.
+/// One server of a store sets a damaged file aside. The others find no file and must keep their calibrations.
 #[tokio::test]
 async fn a_file_that_another_server_sets_aside_is_not_gone() {
     let (_folder, file) = own_file();
@@ -132,7 +132,7 @@ async fn a_file_that_another_server_sets_aside_is_not_gone() {
         tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(50)));
     file.save(&[calibration("query-generation", None)]).unwrap();
     wait_until(|| generator.calibrations.all().len() == 1).await;
-    // As the other server does.
+    // Loads the damaged file as another server does.
     std::fs::write(file.path(), "{").unwrap();
     assert!(file.load().is_err() && !file.path().exists());
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -143,9 +143,10 @@ async fn a_file_that_another_server_sets_aside_is_not_gone() {
     server.stop().await;
 }
 
-/// How surely a place is ahead of the next follows from the difference of their values, by a slope that lists can teach.
+/// The probability of outranking the next result follows from the difference of their values by a slope, which a
+/// calibration can learn.
 #[tokio::test]
-async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
+async fn a_learnt_slope_changes_the_probability_of_outranking_the_next() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let mix = Some(Mix { source: Source::Retriever, weight: 0.85, embedding: None });
@@ -163,7 +164,7 @@ async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
     }
     assert!(told > 0);
     assert!(after.results.last().unwrap().outranks_next.is_none());
-    // Another mixture than the calibrated one: the built-in slope. The values are the same.
+    // Another fusion than the calibrated one uses the built-in slope, here on equal values.
     let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
     let own = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
     let told = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.outranks_next).collect::<Vec<_>>();
@@ -174,9 +175,9 @@ async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
     server.stop().await;
 }
 
-/// `auto_k` is as good as the probabilities: without them it is refused before any work.
+/// `auto_k` needs probabilities. Without them it is refused before any work.
 #[tokio::test]
-async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores() {
+async fn auto_k_maximises_the_expected_f1_of_calibrated_scores() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let auto = || v1::RerankRequest { auto_k: true, ..request() };
@@ -195,8 +196,8 @@ async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores()
     let cut = ask(&server, auto()).await;
     let ids = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&cut), ids(&whole)[..expected]);
-    assert_eq!(cut.context_order.unwrap().original_indices.len(), expected, "what is omitted is not arranged");
-    // It bounds top_n, and top_n bounds it.
+    assert_eq!(cut.context_order.unwrap().original_indices.len(), expected, "omitted results are not arranged");
+    // The smaller of `auto_k` and `top_n` holds.
     assert_eq!(ask(&server, v1::RerankRequest { top_n: 4, ..auto() }).await.results.len(), expected);
     assert_eq!(ask(&server, v1::RerankRequest { top_n: 1, ..auto() }).await.results.len(), 1);
     let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
@@ -220,9 +221,9 @@ async fn wait_until(done: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
 }
 
-/// What an embedding model or a cross-encoder scores alone becomes a probability, too, and belongs to its file.
+/// Scores of an embedding model or a cross-encoder have a calibration, too, which belongs to the model's file.
 #[tokio::test]
-async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
+async fn a_method_without_the_generator_has_a_calibration() {
     let request = readable;
     let server = serve_model("embedding", &folder("embedding")).await;
     let own = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
@@ -248,10 +249,9 @@ async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
     server.stop().await;
 }
 
-/// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file and
-/// settings.
+/// The cascade with an embedding model has a separate calibration, which belongs to that model's file and settings.
 #[tokio::test]
-async fn beside_an_embedding_model_its_own_calibration_applies() {
+async fn a_cascade_with_an_embedding_model_has_its_calibration() {
     let request = readable;
     let server = serve_model("embedding", &folder("embedding")).await;
     let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
@@ -280,7 +280,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let told: Vec<_> = info.calibrations.iter().map(|one| one.embedding_weight).collect();
     assert_eq!(told, [None, Some(0.9)]);
     assert_eq!(info.embedding.unwrap().scores_sha256, sha256);
-    // A share of the caller's own is another mix than the calibrated one.
+    // The caller's share differs from the calibrated one.
     let own = |mode: v1::FusionMode| {
         let own = v1::Fusion { mode: mode.into(), embedding_weight: Some(0.25), ..v1::Fusion::default() };
         v1::RerankRequest { fusion: Some(own), ..request() }
@@ -290,7 +290,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let answer = ask(&server, own(v1::FusionMode::On)).await;
     let told = |one: &String| one.starts_with("fusion.embedding_weight had no effect: no cosines were mixed in");
     assert!(answer.warnings.iter().any(told), "{:?}", answer.warnings);
-    // A method that does not fuse is told this alone: nothing else was set.
+    // A method that does not fuse gets only this warning, because nothing else was set.
     let method = v1::Method::QueryGeneration.into();
     let answer = ask(&server, v1::RerankRequest { method, ..own(v1::FusionMode::Unspecified) }).await;
     assert!(answer.warnings.iter().any(told) && answer.warnings.len() == 1, "{:?}", answer.warnings);
@@ -298,7 +298,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let answer = ask(&server, v1::RerankRequest { method, fusion: Some(own), ..request() }).await;
     let told = |one: &String| one.contains("had no effect but that they turn the calibration off");
     assert!(answer.warnings.iter().any(told) && answer.warnings.len() == 1, "{:?}", answer.warnings);
-    // A list of one passage has no cosines to mix in. It is answered as where the model cannot be asked.
+    // A list of one passage has no cosines to fuse, so it is answered as without the embedding model.
     generator.calibrations.replace(vec![learnt(&sha256, None)]);
     let mut lone = v1::RerankRequest { auto_k: true, ..request() };
     lone.passages.truncate(1);
@@ -310,7 +310,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     assert!(refused.message().contains("is not calibrated"), "{}", refused.message());
     server.stop().await;
 
-    // With other prefixes the same file gives other cosines.
+    // Other prefixes give other cosines with the same file.
     let model = folder("embedding");
     let server = serve(&[("embedding.model", model.to_str().unwrap()), ("embedding.query_prefix", "query: ")]).await;
     let generator = server.engine.generator().unwrap();
@@ -324,7 +324,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     assert!(ask(&server, request()).await.score_calibrated);
     server.stop().await;
 
-    // A model that cannot be asked: the calibration without it.
+    // If the embedding model cannot be used, the calibration without it applies.
     let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
     let server = serve_model("embedding", copy.path()).await;
     let generator = server.engine.generator().unwrap();

@@ -82,9 +82,9 @@ async fn the_port_is_open_and_health_is_honest_while_the_model_loads() {
     server.stop().await;
 }
 
-/// Letter (p): a place was taken for each plan, so the second round of an adaptive request could meet a full queue.
+/// One slot holds for all rounds, so the second round of an adaptive request never meets a full queue.
 #[tokio::test]
-async fn a_request_keeps_its_place_through_all_of_its_rounds() {
+async fn a_request_keeps_its_slot_through_all_of_its_rounds() {
     let server = Scripted { queue_length: 1, delay: Duration::from_micros(300), ..Scripted::default() }.serve().await;
     let adaptive = v1::MoiOptions {
         design: v1::Design::Adaptive.into(),
@@ -112,7 +112,7 @@ async fn a_request_keeps_its_place_through_all_of_its_rounds() {
 }
 
 #[tokio::test]
-async fn a_place_comes_back_however_a_call_ends() {
+async fn a_slot_is_freed_however_a_call_ends() {
     let server = Scripted { queue_length: 1, delay: Duration::from_millis(20), ..Scripted::default() }.serve().await;
     let mut client = server.client().await;
     let gone = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
@@ -129,19 +129,18 @@ async fn a_place_comes_back_however_a_call_ends() {
     server.stop().await;
 }
 
-/// A refusal waited for the message: four megabytes were decoded to be told that the server is full.
 #[tokio::test]
 async fn a_full_server_refuses_before_it_decodes() {
     let server = Scripted { queue_length: 1, delay: Duration::from_millis(5), ..Scripted::default() }.serve().await;
     let mut client = server.client().await;
     let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
     common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
-    // A ranking may need no generator, so it is read while there is a permit beside it.
+    // A ranking may need no generator, so the server decodes it if a slot without the generator is free.
     let beside = server
         .admission
         .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Beside)
         .unwrap();
-    // Decoded, this message would be refused for its two million passages.
+    // Once decoded, this message is refused for its two million passages.
     let large = v1::RerankRequest { passages: vec![v1::Passage::default(); 2_000_000], ..wire("who?", &[]) };
     let refused = server.client().await.rerank(large.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
@@ -166,7 +165,7 @@ async fn headers_of_a_call_are_checked() {
     server.stop().await;
 }
 
-/// The drain of the test server is ten seconds; this one is asked for less than the work takes.
+/// The drain is shorter than the work. Other test servers drain for ten seconds.
 #[tokio::test]
 async fn the_end_of_the_drain_reaches_a_call_in_flight() {
     let scripted = Scripted { delay: Duration::from_millis(20), ..Scripted::default() };
@@ -181,7 +180,6 @@ async fn the_end_of_the_drain_reaches_a_call_in_flight() {
     assert!(running.await.unwrap().is_err());
 }
 
-/// Letter (k): the last of a cut list was said to outrank a passage that is not in the list.
 #[tokio::test]
 async fn the_last_result_outranks_nobody() {
     let server = Scripted::default().serve().await;
@@ -191,7 +189,7 @@ async fn the_last_result_outranks_nobody() {
     server.stop().await;
 }
 
-/// Letter (r): a thousand texts could ask for a million pairs.
+/// A thousand texts could need a million pairs.
 #[tokio::test]
 async fn clustering_has_a_budget_of_pairs() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;

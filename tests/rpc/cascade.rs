@@ -9,7 +9,7 @@ use prefix_scheduler::model::Capacity;
 use protocol::v1;
 use tonic::Code;
 
-/// A list of `count` passages, best first for the retriever.
+/// A list of `count` passages in the order of their retriever scores.
 fn list(count: usize) -> v1::RerankRequest {
     let texts: Vec<String> = (0..count).map(|index| format!("passage {index} of the mill race")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -36,10 +36,10 @@ async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
     assert_eq!((fusion.source(), fusion.scaling()), (v1::FusionSource::Retriever, v1::FusionScaling::Floor));
     assert_eq!(answer.results.len(), 60);
     let read = |result: &&v1::RankedPassage| result.stage() != v1::Stage::Retriever;
-    assert_eq!(answer.results.iter().filter(read).count(), 24, "a list of 60 is not read whole");
-    assert!(answer.results[..24].iter().all(|result| result.original_index < 24), "the retriever chose what was read");
+    assert_eq!(answer.results.iter().filter(read).count(), 24, "a list of 60 is read in part");
+    assert!(answer.results[..24].iter().all(|result| result.original_index < 24), "the retriever's best are read");
     let rest: Vec<u32> = indices(&answer)[24..].to_vec();
-    assert_eq!(rest, (24..60).collect::<Vec<u32>>(), "what was not read keeps the retriever's order");
+    assert_eq!(rest, (24..60).collect::<Vec<u32>>(), "unread passages keep the first-stage order");
     assert!(answer.results.windows(2).all(|pair| pair[0].score >= pair[1].score));
     assert!(answer.results[..59].iter().all(|result| result.outranks_next.unwrap() >= 0.5));
     assert_eq!(ask(&server, list(60)).await.results, answer.results, "equal requests, equal answers");
@@ -50,7 +50,8 @@ async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
     server.stop().await;
 }
 
-/// Without an embedding model there are two: their sum orders what was read, and nothing is known of the rest but its score.
+/// Without an embedding model there are two signals. Their sum orders the passages that were read; the rest have no
+/// signals.
 #[tokio::test]
 async fn the_answer_says_what_each_signal_adds() {
     let server = Scripted { limits: Limits { passages: 60, ..LIMITS }, ..Scripted::default() }.serve().await;
@@ -66,7 +67,7 @@ async fn the_answer_says_what_each_signal_adds() {
         .collect();
     assert!(sums.is_sorted_by(|one, next| one >= next), "{sums:?}");
     assert!(answer.results[24..].iter().all(|result| result.signals == Some(v1::Signals::default())));
-    // Refined utilities of the first places are not what the others were placed by.
+    // Refining the first results does not change the signals of the others.
     let ties = wire("mill", &["mill", "mill ", " mill", "weir", "lock", "mil", "null"]);
     let [tied, settled] =
         [ask(&server, ties.clone()).await, ask(&server, v1::RerankRequest { moi: settled, ..ties }).await];
@@ -77,11 +78,12 @@ async fn the_answer_says_what_each_signal_adds() {
     }
     let off = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
     let alone = ask(&server, v1::RerankRequest { fusion: off, ..list(4) }).await;
-    assert!(alone.results.iter().all(|result| result.signals.is_none()), "nothing was mixed");
+    assert!(alone.results.iter().all(|result| result.signals.is_none()), "nothing was fused");
     server.stop().await;
 }
 
-/// In the list both words are in one passage of three. In the collection one is in nearly every document, and says nothing.
+/// Each word is in one passage of the list. In the collection one word is in nearly every document, so it says nothing
+/// about relevance.
 #[tokio::test]
 async fn frequencies_of_the_collection_tell_which_word_counts() {
     let server = Scripted::default().serve().await;
@@ -96,9 +98,10 @@ async fn frequencies_of_the_collection_tell_which_word_counts() {
     server.stop().await;
 }
 
-/// Equal values are not settled, so the first three are read in orders, and the answer has a fit of three places.
+/// Equal values leave the order undecided, so the first three passages are scored in orders, and the answer has a fit
+/// of three positions.
 #[tokio::test]
-async fn unsettled_first_places_are_fitted_together() {
+async fn undecided_first_places_are_fitted_together() {
     let server = Scripted::default().serve().await;
     let mut request = wire("mill", &["mill", "mill ", " mill", "weir", "lock"]);
     request.fusion = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
@@ -118,7 +121,6 @@ async fn unsettled_first_places_are_fitted_together() {
     server.stop().await;
 }
 
-/// The orders of the third stage were drawn over sorted ids: other ids, or none in another order, gave other utilities.
 #[tokio::test]
 async fn the_third_stage_does_not_depend_on_ids_or_on_the_order_of_the_request() {
     let server = Scripted::default().serve().await;
@@ -148,8 +150,7 @@ async fn the_third_stage_does_not_depend_on_ids_or_on_the_order_of_the_request()
     server.stop().await;
 }
 
-/// Each fits a prompt alone, three together do not. They were cut to a third of the context, or refused, for a stage that may not
-/// run.
+/// Each passage fits a prompt, three together do not. The third stage may not run, so they are not cut for it.
 #[tokio::test]
 async fn passages_are_not_cut_for_the_third_stage() {
     let capacity = Capacity { cells: 1_024, sequences: 64, batch: 64 };
@@ -186,7 +187,7 @@ async fn a_budget_is_spent_on_the_retrievers_first() {
     request.moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
     let refused = server.client().await.rerank(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "not even one passage");
-    // Three were read: as many as the budget suffices for at the mean length of all.
+    // The budget counts the lengths of the first passages, not the mean length of all.
     let mut uneven = list(20);
     for passage in &mut uneven.passages[10..] {
         passage.text.push_str(&"x".repeat(1_500));
@@ -197,7 +198,7 @@ async fn a_budget_is_spent_on_the_retrievers_first() {
     server.stop().await;
 }
 
-/// Half of the time of all passages suffices for some of them, ten times for all. Before anything is measured all are read.
+/// Half of the time for all passages is enough for some, ten times for all. Without a measured speed all are read.
 #[tokio::test]
 async fn a_latency_budget_is_spent_on_the_retrievers_first() {
     let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
@@ -223,9 +224,9 @@ async fn a_latency_budget_is_spent_on_the_retrievers_first() {
     server.stop().await;
 }
 
-/// Tokens whose states were there counted as if they took time: of a warm list no more was read than of a cold one.
+/// Cached tokens take no time, so a budget reads more of a warm list.
 #[tokio::test]
-async fn a_latency_budget_is_not_spent_on_what_is_kept() {
+async fn a_latency_budget_is_not_spent_on_cached_tokens() {
     let warm = prefix_scheduler::warm::Options { memory_bytes: 100_000_000, disk: None };
     let server = Scripted { delay: Duration::from_micros(100), warm, ..Scripted::default() }.serve().await;
     let mut request = list(20);
@@ -243,7 +244,7 @@ async fn a_latency_budget_is_not_spent_on_what_is_kept() {
 }
 
 #[tokio::test]
-async fn what_does_not_help_is_left_out_if_asked() {
+async fn unhelpful_passages_are_left_out_on_request() {
     let server = Scripted::default().serve().await;
     let mut request = wire("mill", &["zzz", "yyy", "the mill"]);
     let all = ask(&server, request.clone()).await;
@@ -259,9 +260,9 @@ async fn what_does_not_help_is_left_out_if_asked() {
     server.stop().await;
 }
 
-/// The retriever's favourite was kept although the model says that it harms: every fused value is above 0.
+/// Every fused value is above 0, so the model's utility decides.
 #[tokio::test]
-async fn what_harms_is_left_out_even_if_the_retriever_likes_it() {
+async fn harmful_passages_are_left_out_even_if_the_retriever_prefers_them() {
     let server = Scripted::default().serve().await;
     let mut request = wire("mill", &["zzz", "the mill", "yyy"]);
     for (passage, score) in request.passages.iter_mut().zip([30.0, 20.0, 10.0]) {
@@ -325,7 +326,7 @@ async fn bad_options_are_named() {
     server.stop().await;
 }
 
-/// Any method takes a fusion; its own utilities stay.
+/// Any method accepts a fusion, which leaves its utilities unchanged.
 #[tokio::test]
 async fn fusion_of_another_method_changes_the_order_and_not_the_utilities() {
     let server = Scripted::default().serve().await;

@@ -52,7 +52,7 @@ async fn statements_are_checked_against_what_they_cite() {
         let citations = &answer.statements[statement].citations;
         citations.iter().map(|one| (one.number, one.exists, one.precise)).collect::<Vec<_>>()
     };
-    // Passage 1 alone supports the first statement, so that 3 is irrelevant. The second one needs both.
+    // Passage 1 supports the first statement, so citation 3 is irrelevant. The second statement needs both citations.
     assert_eq!(cited(0), [(1, true, true), (3, true, false)]);
     assert_eq!(cited(1), [(2, true, true), (3, true, true)]);
     assert_eq!((cited(2), cited(3)), (vec![(7, false, false)], vec![]));
@@ -60,12 +60,12 @@ async fn statements_are_checked_against_what_they_cite() {
     let alone: Vec<Option<f64>> = answer.statements[0].citations.iter().map(|one| one.entailment).collect();
     assert_eq!((alone, answer.statements[0].entailment), (vec![Some(0.9), Some(0.1)], Some(0.9)));
     assert_eq!((answer.statements[2].entailment, answer.statements[2].citations[0].entailment), (None, None));
-    // Two statements: together, and each of two alone.
+    // Two statements with three premises each: both passages together, and each of them.
     assert_eq!((answer.judged_pairs, judged.load(Ordering::SeqCst)), (6, 6));
     assert_eq!((answer.model.as_str(), answer.model_sha256.len()), ("scripted", 64));
     assert!(answer.warnings.is_empty());
     let again = check(&server, request("Red apples grow [1][3].")).await.unwrap();
-    assert_eq!((again.judged_pairs, again.precision), (0, Some(0.5)), "verdicts are kept");
+    assert_eq!((again.judged_pairs, again.precision), (0, Some(0.5)), "verdicts are cached");
     server.stop().await;
 }
 
@@ -82,11 +82,11 @@ async fn options_change_what_counts() {
     assert_eq!(check(&server, strict).await.unwrap().recall, 0.0);
     let loose = v1::CheckCitationsRequest { threshold: Some(0.1), ..request("Red apples grow [3].") };
     assert_eq!(check(&server, loose).await.unwrap().recall, 1.0);
-    // The question precedes statements, and not the passages.
+    // The question is prepended to statements, not to passages.
     let asked = v1::CheckCitationsRequest { question: "there".into(), ..request("Green pears grow. [2]\nRed [3]") };
     let asked = check(&server, asked).await.unwrap();
     assert_eq!(asked.statements.iter().map(|one| one.supported).collect::<Vec<_>>(), [true, false]);
-    // A title stands before its passage.
+    // A title precedes its text.
     let mut titled = request("Title: Fruit red [3]");
     titled.passages[2].title = "Fruit".into();
     assert_eq!(check(&server, titled).await.unwrap().recall, 1.0);
@@ -183,7 +183,7 @@ async fn the_real_model_finds_the_passage_that_supports() {
         .collect();
     assert_eq!(found, [(true, vec![true, false]), (false, vec![false])], "{answer:?}");
     assert_eq!((answer.recall, answer.precision), (0.5, Some(1.0 / 3.0)));
-    // The program says the same, here and of a server.
+    // The command agrees, both in process and with a server.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("answers.jsonl");
     let passages = [json!(PASSAGES[0]), json!({ "text": PASSAGES[1], "title": "" })];
@@ -204,7 +204,7 @@ async fn the_real_model_finds_the_passage_that_supports() {
         let bad = run(&["citations", "--input", &file]);
         assert_eq!(bad.status.code(), Some(2));
         assert!(error(&bad).contains("answers.jsonl:2: "), "{}", error(&bad));
-        // An answer that is refused loses nothing of the others.
+        // A refused answer does not affect the others.
         let refused = json!({ "answer": "[1]", "passages": passages }).to_string();
         std::fs::write(&file, [lines[0].to_string(), refused, lines[1].to_string()].join("\n")).unwrap();
         let some = run(&["citations", "--input", &file]);

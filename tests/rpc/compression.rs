@@ -48,7 +48,7 @@ fn tokens(text: &str) -> Vec<Token> {
     ByteTokenizer::default().text(text)
 }
 
-/// The words of a passage, each with the mean of a value over its bytes and the space before it.
+/// Each word of a text with its length and its mean of `value`, both including the space before it.
 fn words(text: &str, value: impl Fn(usize) -> f64) -> Vec<(&str, usize, f64)> {
     let (mut at, mut words) = (0, Vec::new());
     for word in text.split(' ') {
@@ -60,7 +60,7 @@ fn words(text: &str, value: impl Fn(usize) -> f64) -> Vec<(&str, usize, f64)> {
     words
 }
 
-/// Log-probabilities of a passage's text after a beginning, by the script itself.
+/// Log-probabilities of a passage's text after the prefix `before`, by the script itself.
 fn log_probabilities(before: &str, text: &str) -> Vec<f64> {
     let script = overlap_script();
     let mut history = [vec![256], tokens(before), tokens("Document:")].concat();
@@ -75,7 +75,7 @@ fn log_probabilities(before: &str, text: &str) -> Vec<f64> {
 const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
 
 #[tokio::test]
-async fn selective_context_keeps_what_is_hard_to_expect() {
+async fn selective_context_keeps_surprising_words() {
     let server = Scripted::default().serve().await;
     let alone = log_probabilities(INSTRUCTION, TEXTS[0]);
     let words = words(TEXTS[0], |at| -alone[at]);
@@ -95,7 +95,7 @@ async fn selective_context_keeps_what_is_hard_to_expect() {
 }
 
 #[tokio::test]
-async fn long_llm_lingua_keeps_what_the_query_makes_likelier() {
+async fn long_llm_lingua_keeps_words_that_the_query_makes_likelier() {
     let server = Scripted::default().serve().await;
     let alone = log_probabilities(INSTRUCTION, TEXTS[0]);
     let asked = log_probabilities(&format!("{INSTRUCTION}Question: {QUERY}\n\n"), TEXTS[0]);
@@ -122,7 +122,8 @@ async fn long_llm_lingua_keeps_what_the_query_makes_likelier() {
     server.stop().await;
 }
 
-/// Texts of all kinds come back whole at ratio 1, byte for byte, without a token, and as words of themselves below it.
+/// At ratio 1 texts of all kinds come back byte for byte without evaluation. Below it a subset of their words comes
+/// back.
 #[tokio::test]
 async fn texts_of_every_kind_are_cut_between_words() {
     let texts = [
@@ -163,7 +164,7 @@ async fn texts_of_every_kind_are_cut_between_words() {
 }
 
 #[tokio::test]
-async fn less_is_left_of_a_smaller_ratio_and_of_worse_ranks() {
+async fn smaller_ratios_and_worse_ranks_keep_less() {
     let server = Scripted::default().serve().await;
     for base in [selective, lingua] {
         let mut before = u64::MAX;
@@ -171,7 +172,7 @@ async fn less_is_left_of_a_smaller_ratio_and_of_worse_ranks() {
             let unit = v1::CompressionUnit::Token.into();
             let report = compressed(&server, &TEXTS, v1::Compression { unit, ..base(ratio) }).await;
             let target = ratio * report.tokens_before as f64;
-            // A unit is a word with its space here, and a byte a token; each passage may end with one.
+            // A unit is a word with its space, and a token is a byte. Each passage may exceed its share by one unit.
             assert!((report.tokens_after as f64 - target).abs() <= 3.0 * 9.0, "{ratio}: {report:?}");
             assert!(report.tokens_after <= before, "{ratio}");
             before = report.tokens_after;
@@ -183,7 +184,7 @@ async fn less_is_left_of_a_smaller_ratio_and_of_worse_ranks() {
         |rank: usize| f64::from(report.passages[rank].tokens_after) / f64::from(report.passages[rank].tokens_before);
     assert!(share(0) > share(1) && share(1) > share(2), "{report:?}");
     assert!((118..=120 + 27).contains(&report.tokens_after), "{report:?}");
-    // 10 tokens and 100 more are the first two passages.
+    // The target of 10 tokens, plus 100, holds the first two passages.
     let tiny = compressed(&server, &TEXTS, v1::Compression { target_tokens: 10, ..v1::Compression::default() }).await;
     assert!(tiny.passages[2].dropped && tiny.passages[2].tokens_before > 0 && tiny.passages[2].tokens_after == 0);
     assert!(!tiny.passages[0].dropped);
@@ -191,7 +192,7 @@ async fn less_is_left_of_a_smaller_ratio_and_of_worse_ranks() {
 }
 
 #[tokio::test]
-async fn only_what_is_returned_is_compressed_and_counted() {
+async fn only_returned_passages_are_compressed_and_counted() {
     let server = Scripted::default().serve().await;
     let method = v1::Method::QueryGeneration.into();
     let context_order = v1::ContextOrder::Reverse.into();
@@ -224,7 +225,7 @@ async fn a_passage_is_cut_to_fit_and_the_answer_says_so() {
     assert!(report.tokens_before > 7_000 && report.passages[0].tokens_after < 4_096, "{}", report.tokens_after);
     let truncation = Some(v1::Truncation { max_passage_tokens: 40, ..v1::Truncation::default() });
     let report = ask(&server, v1::RerankRequest { truncation, ..request(&TEXTS[..1], selective(0.9)) }).await;
-    // 29 bytes of the text fit, of which the last is the first letter of a word.
+    // 29 bytes of the text fit; the last one is the first letter of a word.
     assert_eq!(report.compression.unwrap().passages[0].compressed_text, "the looms of the town were");
     let off = Some(v1::Truncation { mode: v1::TruncationMode::Off.into(), max_passage_tokens: 0 });
     let refused = v1::RerankRequest { truncation: off, ..request(&[&long], selective(0.9)) };
@@ -263,7 +264,7 @@ async fn bad_options_are_named() {
     server.stop().await;
 }
 
-/// The whole cost is known before the work: a budget of one token less refuses, and nothing is evaluated.
+/// The cost is known in advance: a budget of one token less is refused, and nothing is evaluated.
 #[tokio::test]
 async fn the_budget_holds_for_ranking_and_compression_together() {
     let server = Scripted::default().serve().await;
@@ -272,7 +273,7 @@ async fn the_budget_holds_for_ranking_and_compression_together() {
             let with = |token_budget| v1::RerankRequest {
                 method: method.into(),
                 moi: Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() }),
-                // All are read, whatever the ranking.
+                // All passages are read, whatever the ranking.
                 ..request(&TEXTS[..2], v1::Compression { target_tokens: 0, ..compression })
             };
             let evaluated = server.observed.tokens.load(Ordering::SeqCst);
@@ -287,7 +288,7 @@ async fn the_budget_holds_for_ranking_and_compression_together() {
     server.stop().await;
 }
 
-/// What a request needs, as its refusal says.
+/// Tokens that a request needs, from its refusal.
 fn tokens_needed(status: &tonic::Status) -> u64 {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let violation = &status.get_details_quota_failure().unwrap().violations[0];

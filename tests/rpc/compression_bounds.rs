@@ -1,4 +1,4 @@
-//! What a compression may cost and what of a text is read, over the real channel: cut passages, budgets, and what reads nothing.
+//! Bounds of a compression, over the real channel: cut passages, budgets, and requests that read nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic_types::StatusExt;
 
-/// What a request needs, as its refusal says.
+/// Tokens that a request needs, from its refusal.
 fn tokens_needed(status: &tonic::Status) -> u64 {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let violation = &status.get_details_quota_failure().unwrap().violations[0];
@@ -20,7 +20,7 @@ fn tokens_needed(status: &tonic::Status) -> u64 {
     violation.description.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Passages of which a third is read: half of that is kept, and not all of it.
+/// A third of each passage is read, and the ratio keeps half of that third.
 #[tokio::test]
 async fn a_ratio_is_a_share_of_what_is_read() {
     let server = Scripted::default().serve().await;
@@ -31,7 +31,7 @@ async fn a_ratio_is_a_share_of_what_is_read() {
     for base in [selective(0.5), lingua(0.5)] {
         let asked = v1::RerankRequest { truncation, ..request(&texts, v1::Compression { unit, ..base }) };
         let report = ask(&server, asked).await.compression.unwrap();
-        // 89 bytes of each text are read, behind "Document:" and before two line breaks.
+        // 89 bytes of each text are read, after "Document:" and before two line breaks.
         assert!((100..=134 + 27).contains(&report.tokens_after), "{report:?}");
         assert!(report.tokens_before > 700, "{report:?}");
         for passage in &report.passages {
@@ -40,7 +40,7 @@ async fn a_ratio_is_a_share_of_what_is_read() {
             assert!(passage.compressed_text.split(' ').all(|word| word.is_empty() || words.contains(&word)), "{read}");
         }
     }
-    // No token of a text fits beside its frame: nothing was read of it, so nothing is left.
+    // The formatting of the prompt leaves no room for a token of text, so nothing is read and nothing is left.
     let truncation = Some(v1::Truncation { max_passage_tokens: 1, ..v1::Truncation::default() });
     for base in [selective(0.5), lingua(0.5)] {
         let answer = ask(&server, v1::RerankRequest { truncation, ..request(&texts, base) }).await;
@@ -50,9 +50,9 @@ async fn a_ratio_is_a_share_of_what_is_read() {
     server.stop().await;
 }
 
-/// A ratio of 1, and a target of all tokens, are answered without the generator, whatever the size and the budget.
+/// A ratio of 1 or a target of all tokens needs no generator, whatever the size and the budget.
 #[tokio::test]
-async fn what_reads_nothing_needs_no_room_and_no_budget() {
+async fn compressions_that_read_nothing_need_no_room_and_no_budget() {
     let server = Scripted::default().serve().await;
     let long = "water over the weir ".repeat(400);
     let before = server.observed.tokens.load(Ordering::SeqCst);
@@ -72,14 +72,14 @@ async fn what_reads_nothing_needs_no_room_and_no_budget() {
     server.stop().await;
 }
 
-/// Tokens that a request must be allowed.
+/// The least token budget of a request.
 async fn least(server: &Running, query: &str, compression: v1::Compression) -> u64 {
     let moi = Some(v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() });
     let asked = v1::RerankRequest { query: query.into(), moi, ..request(&TEXTS, compression) };
     tokens_needed(&server.client().await.rerank(asked).await.unwrap_err())
 }
 
-/// Without the query in its prompts, Selective-Context costs and keeps the same for any query.
+/// Selective-Context has no query in its prompts, so any query costs and keeps the same.
 #[tokio::test]
 async fn selective_context_does_not_pay_for_the_query() {
     let server = Scripted::default().serve().await;
@@ -100,13 +100,13 @@ async fn something_of_the_best_passage_stays() {
     server.stop().await;
 }
 
-/// A method that asks no generator has the time that its compression takes.
+/// A method without the generator takes only the time of its compression.
 #[tokio::test]
 async fn a_latency_budget_bounds_a_compression_alone() {
     let server = Scripted { delay: Duration::from_micros(20), ..Scripted::default() }.serve().await;
     let within =
         |milliseconds| v1::RerankRequest { latency_budget_ms: Some(milliseconds), ..request(&TEXTS, lingua(0.5)) };
-    // The speed is known once something was read.
+    // The first request measures the speed.
     ask(&server, request(&TEXTS, selective(0.5))).await;
     tokens_needed(&server.client().await.rerank(within(1e-6)).await.unwrap_err());
     assert!(ask(&server, within(1e9)).await.compression.is_some());
@@ -146,8 +146,8 @@ async fn streams_compress_as_single_requests_do() {
     server.stop().await;
 }
 
-/// The ranking reads the logits of the passages, so the compression reads them after the query only, or not at all. What is left of
-/// them is what a compression leaves that reads everything itself.
+/// The ranking reads the logits of the passages, so the compression reads them only after the query, or not at all. It
+/// keeps the same words as a compression that reads everything itself.
 #[tokio::test]
 async fn the_ranking_scores_the_passages_for_the_compression() {
     use v1::Method::{BayesSaliency, Cascade, ListwiseBayes, Moi, QueryGeneration};
@@ -156,7 +156,7 @@ async fn the_ranking_scores_the_passages_for_the_compression() {
         .flat_map(|method| [(method, selective(0.5)), (method, lingua(0.5))])
     {
         let ranked = v1::RerankRequest { method: method.into(), ..request(&TEXTS, base) };
-        // Nothing is kept between the servers.
+        // Separate servers share no cache.
         let server = Scripted::default().serve().await;
         let together = ask(&server, ranked.clone()).await;
         server.stop().await;
@@ -164,7 +164,11 @@ async fn the_ranking_scores_the_passages_for_the_compression() {
         let alone = ask(&server, v1::RerankRequest { compression: None, ..ranked }).await;
         server.stop().await;
         let utilities = |answer: &v1::RerankResponse| answer.results.clone();
-        assert_eq!(utilities(&together), utilities(&alone), "{method:?}: the method sees what it asked for");
+        assert_eq!(
+            utilities(&together),
+            utilities(&alone),
+            "{method:?}: the compression changes nothing for the method"
+        );
         let order: Vec<&str> = together.results.iter().map(|one| TEXTS[one.original_index as usize]).collect();
         let server = Scripted::default().serve().await;
         let apart = compressed(&server, &order, base).await;
@@ -184,10 +188,10 @@ async fn the_ranking_scores_the_passages_for_the_compression() {
     }
 }
 
-/// Few of many passages are returned: these are read again, because logits of all of them would cost more. So they are where all
-/// passages are kept from an earlier request without their scores.
+/// If few of many passages are returned, reading them again is cheaper than logits of all. They are also read again if
+/// all are cached without scores.
 #[tokio::test]
-async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
+async fn the_ranking_scores_no_passages_if_that_does_not_pay() {
     let texts: Vec<String> = (0..6).map(|number| format!("{} {number}", TEXTS[number % 3])).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let method = v1::Method::QueryGeneration.into();
@@ -208,10 +212,10 @@ async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
     let report = kept.compression.unwrap();
     assert!(report.tokens_evaluated >= report.tokens_before, "{report:?}");
     assert!(kept.usage.unwrap().cached_tokens >= report.tokens_before, "the ranking found its passages");
-    // Now they are kept with their scores, too.
+    // Now the cache holds their scores, too.
     assert_eq!(ask(&server, ranked(0, Some(selective(0.5)))).await.compression.unwrap().tokens_evaluated, 0);
     server.stop().await;
-    // What is kept with scores serves a ranking without a compression as well.
+    // A cache entry with scores also serves a ranking without compression.
     let warm =
         prefix_scheduler::warm::Options { memory_bytes: 10_000_000, ..prefix_scheduler::warm::Options::default() };
     let server = Scripted { warm, ..Scripted::default() }.serve().await;
@@ -222,11 +226,12 @@ async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
     server.stop().await;
 }
 
-/// What is scored for the compression is no part of the events: interim orders and the answer are those without a compression.
+/// Scoring for the compression does not appear in the events: interim orders and the answer equal those without a
+/// compression.
 #[tokio::test]
-async fn a_watched_ranking_does_not_see_what_is_scored_for_the_compression() {
+async fn a_watched_ranking_does_not_see_scores_for_the_compression() {
     let observed = |compression| async move {
-        // An interim order is computed beside the scoring, which must take some time.
+        // Interim orders are computed during the scoring, which must take some time.
         let server = Scripted { delay: Duration::from_micros(200), ..Scripted::default() }.serve().await;
         let method = v1::Method::QueryGeneration.into();
         let texts: Vec<String> = (0..12).map(|number| format!("{} {number}", TEXTS[number % 3])).collect();

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::{self, Scripted};
 use crate::program::{error, run};
 
-/// A command on a file of twelve lists, and the most requests that the server had at once meanwhile.
+/// Runs a command on a file of twelve lists. Returns its output and the most concurrent requests at the server.
 async fn most_in_flight(server: &common::Running, arguments: &[&str]) -> (std::process::Output, usize) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lists.jsonl");
@@ -41,7 +41,7 @@ async fn most_in_flight(server: &common::Running, arguments: &[&str]) -> (std::p
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_many_questions_are_in_flight_and_their_order_stays() {
+async fn concurrency_bounds_the_questions_in_flight_and_keeps_their_order() {
     let _alone = common::alone().await;
     let server = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
     let trec = ["rerank", "--lists", "LISTS", "--method", "query-generation", "--format", "trec"];
@@ -68,14 +68,14 @@ async fn so_many_questions_are_in_flight_and_their_order_stays() {
         assert!((2..=4).contains(&several), "{command:?}: {several}");
         assert!(!error(&output).contains("no annotator scores answers"), "{}", error(&output));
     }
-    // Answers from whole lists were left out without a word. Such a call is too short to be seen in flight.
+    // A warning says that answers from whole lists are left out. These calls are too short to be seen in flight.
     let unread = ["evaluate", "LISTS", "--out", "OUT", "--annotators", "provenance", "--concurrency", "4"];
     let (output, _) = most_in_flight(&server, &unread).await;
     assert!(error(&output).contains("no annotator scores answers"), "{}", error(&output));
     server.stop().await;
 }
 
-/// What finds no place at once is asked again, and nothing is lost.
+/// A refused question is retried, so none is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn more_questions_at_once_than_the_server_takes_are_all_answered() {
     let _alone = common::alone().await;

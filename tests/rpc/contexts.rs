@@ -1,4 +1,4 @@
-//! What analyses read of contexts, with a scripted generator.
+//! Readings of contexts for analyses, with a scripted generator.
 
 use engine::contexts::ContextsRequest;
 use engine::rerank::Passage;
@@ -8,7 +8,7 @@ use prefix_scheduler::model::Capacity;
 
 use crate::common::Scripted;
 
-/// It was the greedy text, where an evaluation takes the likeliest label.
+/// An evaluation takes the likeliest label, so an analysis must not take the greedy text.
 #[tokio::test]
 async fn a_context_of_a_task_with_labels_is_answered_with_one() {
     let server = Scripted::default().serve().await;
@@ -24,7 +24,7 @@ async fn a_context_of_a_task_with_labels_is_answered_with_one() {
     let read = server.engine.read_contexts(&Call::local(), asked.clone()).await.unwrap();
     let answers: Vec<_> = read.iter().map(|one| one.answer.as_deref().unwrap()).collect();
     assert_eq!(answers, ["REFUTES", "SUPPORTS", "REFUTES"]);
-    // Another task is answered as before, and its first token can be asked for with labels.
+    // A task without labels has a free answer. With labels the first token is available, too.
     let short = ContextsRequest { task: Task::default(), ..asked.clone() };
     let read = server.engine.read_contexts(&Call::local(), short).await.unwrap();
     assert!(read[0].answer.is_some());
@@ -32,7 +32,7 @@ async fn a_context_of_a_task_with_labels_is_answered_with_one() {
     let read = server.engine.read_contexts(&Call::local(), drawn.clone()).await.unwrap();
     assert!(read[0].answer.as_deref() == Some("REFUTES") && !read[0].first_token.is_empty());
     server.stop().await;
-    // A label is scored, and needs no room for as many tokens as an answer may have.
+    // A label is scored, so it needs no room for `answer_tokens` tokens.
     let capacity = Capacity { cells: 512, sequences: 64, batch: 64 };
     let server = Scripted { capacity, ..Scripted::default() }.serve().await;
     let read = server.engine.read_contexts(&Call::local(), ContextsRequest { answer_tokens: Some(512), ..drawn }).await;

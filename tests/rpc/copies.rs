@@ -12,7 +12,7 @@ use protocol::v1;
 use protocol::v1::watch_rerank_response::Event;
 use tonic::Code;
 
-/// Copies beside each other, apart, of the best and of the worst passage, and nothing but copies.
+/// Adjacent copies, separate copies, copies of the best and of the worst passage, and a list of copies only.
 const LISTS: [&[&str]; 5] = [
     &["zzzz yyyy", "the question is here", "zzzz yyyy", "question question", "the question is here"],
     &["wwww", "wwww", "an answer, perhaps", "question question"],
@@ -39,7 +39,7 @@ fn wire_method(name: &str) -> v1::Method {
     v1::Method::from_str_name(&format!("METHOD_{}", name.replace('-', "_").to_uppercase())).unwrap()
 }
 
-/// The methods that rank documents, and not passages.
+/// Methods that rank documents instead of passages, so copies share a score.
 fn merging() -> impl Iterator<Item = v1::Method> {
     let apart = ["retriever", "listwise-bayes"];
     methods::all().map(|method| method.name()).filter(move |name| !apart.contains(name)).map(wire_method)
@@ -49,12 +49,12 @@ fn order(answer: &v1::RerankResponse) -> Vec<usize> {
     answer.results.iter().map(|result| result.original_index as usize).collect()
 }
 
-/// What a copy has in common with the others.
+/// Fields that copies share.
 fn found(result: &v1::RankedPassage) -> (f64, f64, Option<f64>, u32, i32) {
     (result.score, result.utility, result.standard_error, result.tokens_cut, result.stage)
 }
 
-/// Results of the same score stand in the order of the request, and copies have the same score.
+/// Results of equal score are in the order of the request, and copies have equal scores.
 fn check(texts: &[&str], answer: &v1::RerankResponse, about: &str) {
     let mut by_text: HashMap<&str, &v1::RankedPassage> = HashMap::new();
     for result in &answer.results {
@@ -101,7 +101,7 @@ async fn copies_have_equal_scores_and_keep_their_order_under_every_method() {
             let read = |answer: &v1::RerankResponse| answer.usage.unwrap().naive_tokens;
             assert_eq!(read(&answer), read(&alone), "{about}");
             assert_eq!(answer.warnings, alone.warnings, "{about}");
-            // What is left out changes nothing of the rest.
+            // `top_n` does not change the results that remain.
             let some = rerank(&server, v1::RerankRequest { top_n: 2, ..request }).await;
             assert_eq!(order(&some), order(&answer)[..2.min(texts.len())], "{about}");
         }
@@ -123,14 +123,14 @@ async fn methods_that_tell_copies_apart_keep_their_order() {
             }
         }
     }
-    // With a weight for each position, copies stand at positions of their own.
+    // With a weight per position, copies take separate positions.
     let moi = v1::MoiOptions { position_prior: vec![0.5, 0.3, 0.2], ..v1::MoiOptions::default() };
     let request = v1::RerankRequest { method: v1::Method::Moi.into(), moi: Some(moi), ..wire("question", LISTS[3]) };
     assert_eq!(rerank(&server, request).await.results.len(), 3);
     server.stop().await;
 }
 
-/// A document has the best retriever score of its copies, whatever mixes it in.
+/// A document has the best retriever score of its copies under every fusion.
 #[tokio::test]
 async fn retriever_scores_of_copies_may_differ() {
     let server = serve().await;
@@ -176,7 +176,7 @@ async fn cuts_orders_and_events_have_the_passages_of_the_request() {
     assert!(helpful.results.iter().all(|one| one.utility > 0.0));
     let given = rerank(&server, v1::RerankRequest { context_order: v1::ContextOrder::Given.into(), ..ask() }).await;
     assert_eq!(given.context_order.unwrap().original_indices, (0..6).collect::<Vec<u32>>());
-    // Interim orders hold every passage. One is computed beside the scoring, which must take some time.
+    // Interim orders hold every passage. They are computed during the scoring, which must take some time.
     let slow = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
     let many: Vec<String> = (0..12).map(|number| format!("the text of number {} is here", number % 8)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -194,7 +194,7 @@ async fn cuts_orders_and_events_have_the_passages_of_the_request() {
     }
     assert!(interim > 0);
     slow.stop().await;
-    // What is cut, and what does not fit, is told of passages.
+    // Messages about lengths count passages, not documents.
     let long = "question ".repeat(600);
     let cut = [long.as_str(), "wwww", "wwww", long.as_str()];
     let answer = rerank(&server, v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("question", &cut) }).await;
@@ -206,7 +206,7 @@ async fn cuts_orders_and_events_have_the_passages_of_the_request() {
     server.stop().await;
 }
 
-/// Titles are a part of what is read.
+/// A title is a part of its document.
 #[tokio::test]
 async fn another_title_is_another_document() {
     let server = serve().await;
@@ -219,7 +219,7 @@ async fn another_title_is_another_document() {
     server.stop().await;
 }
 
-/// What is measured and compressed is what is returned.
+/// Compression and utility cover the returned passages, copies included.
 #[tokio::test]
 async fn copies_are_compressed_and_measured_as_they_are_returned() {
     let server = serve().await;

@@ -1,4 +1,4 @@
-//! Warnings of what was not read: questions too long for the entailment model, and passages that samples had no room for.
+//! Warnings about unread text: questions too long for the entailment model, and passages cut from samples.
 
 use crate::belief::{beliefs, options, request, server, utilities};
 use crate::common::{Scripted, wire};
@@ -6,9 +6,9 @@ use protocol::v1;
 use protocol::v1::sample_response::Event;
 use tokio_stream::StreamExt;
 
-/// A question that leaves the entailment model no room for whole answers, and passages that are cut: neither was said everywhere.
+/// A question that leaves the entailment model no room for whole answers, and cut passages.
 #[tokio::test]
-async fn what_was_not_read_is_told() {
+async fn unread_text_is_reported() {
     let (server, _) = server(Scripted::default()).await;
     let long = v1::MeasureUtilityRequest { question: "which ".repeat(150), ..request() };
     let report = utilities(&server).await.measure_utility(long).await.unwrap().into_inner();

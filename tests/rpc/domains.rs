@@ -13,7 +13,7 @@ const NAN: f64 = f64::NAN;
 const INFINITE: f64 = f64::INFINITY;
 
 fn named<T>(answer: Result<T, Status>, expected: &str) {
-    let status = answer.err().unwrap_or_else(|| panic!("{expected} was taken"));
+    let status = answer.err().unwrap_or_else(|| panic!("{expected} was accepted"));
     let field = status.get_details_bad_request().map(|details| details.field_violations[0].field.clone());
     assert_eq!((status.code(), field.as_deref()), (Code::InvalidArgument, Some(expected)), "{status}");
 }
@@ -41,7 +41,7 @@ fn samplings() -> Vec<(&'static str, v1::SamplingOptions)> {
     cases
 }
 
-/// Thresholds of entailment that are no probability.
+/// Entailment thresholds that are not probabilities.
 const THRESHOLDS: [f64; 4] = [-0.5, 0.0, 1.5, NAN];
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn of_a_reranking() {
         let field = if field == "samples" { "utility.samples" } else { "utility.max_tokens" };
         cases.push((field, v1::RerankRequest { utility: Some(utility), ..good() }));
     }
-    // These are wrong with every method, if it uses them or not.
+    // Wrong with every method, even if the method does not use them.
     for method in [v1::Method::Moi, v1::Method::Cascade, v1::Method::QueryGeneration] {
         let with = |moi| v1::RerankRequest { moi: Some(moi), method: method.into(), ..good() };
         for wrong in [-0.5, 0.0, 1.0, 2.0, NAN] {
@@ -263,7 +263,7 @@ async fn of_a_fit() {
     for (field, request) in cases {
         named(client.fit_moi(request).await, field);
     }
-    // Scores may be any finite numbers: those of another measure may lie above 0.
+    // Scores may be any finite numbers; other measures may exceed 0.
     let above = v1::FitMoiRequest { orders: orders(3.0), ..good() };
     assert!(client.fit_moi(above).await.is_ok());
     server.stop().await;

@@ -13,7 +13,7 @@ use tonic_types::StatusExt;
 
 async fn refused(server: &Running, request: v1::RerankRequest) -> Status {
     let status = server.client().await.rerank(request).await.unwrap_err();
-    // Whatever was wrong, the server goes on.
+    // The server still serves.
     let good = server.client().await.rerank(wire("ab", &["ab", "cd"])).await.unwrap().into_inner();
     assert_eq!(good.results.len(), 2);
     status
@@ -108,7 +108,7 @@ async fn a_watched_request_names_fields_under_its_own() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_cut_or_refused_with_numbers() {
+async fn oversized_passages_are_cut_or_refused_with_numbers() {
     let server = Scripted::default().serve().await;
     let text = "lorem ipsum ".repeat(600);
     let cut = server.client().await.rerank(wire("who?", &[&text, "short"])).await.unwrap().into_inner();
@@ -121,7 +121,7 @@ async fn what_does_not_fit_is_cut_or_refused_with_numbers() {
     let numbers = status.get_details_error_info().unwrap().metadata;
     assert!(numbers["tokens_needed"].parse::<usize>().unwrap() > 7_000);
     assert!(numbers["tokens_available"].parse::<usize>().unwrap() < 4_096);
-    // Each fits alone, all together do not.
+    // Each passage fits, both together do not.
     let off = Some(v1::Truncation { mode: v1::TruncationMode::Off.into(), max_passage_tokens: 0 });
     let [half, other] = ["lorem ipsum ", "dolor sit am"].map(|text| text.repeat(200));
     let moi = Some(v1::MoiOptions { design: v1::Design::Random.into(), ..v1::MoiOptions::default() });
@@ -166,7 +166,7 @@ async fn deadlines_are_answered_as_such() {
     let server = Scripted { delay: Duration::from_micros(500), ..Scripted::default() }.serve().await;
     for (milliseconds, text) in [(1, "a".repeat(20)), (150, "a".repeat(900))] {
         let mut request = Request::new(wire("who?", &[&text, "b", "c"]));
-        // The header alone: the client's own timer must not be the one that answers.
+        // Only the header is set, because the client's timer must not answer first.
         request.metadata_mut().insert("grpc-timeout", format!("{milliseconds}m").parse().unwrap());
         let asked = Instant::now();
         let status = server.client().await.rerank(request).await.unwrap_err();
@@ -198,7 +198,7 @@ async fn a_client_that_leaves_frees_the_worker() {
 }
 
 #[tokio::test]
-async fn a_failed_step_is_internal_and_tells_nothing_of_the_inside() {
+async fn a_failed_step_is_internal_and_hides_its_cause() {
     let server = Scripted { fault: Some(Fault::Error(2)), ..Scripted::default() }.serve().await;
     let status = refused(&server, wire("who?", &["alpha", "beta"])).await;
     assert_eq!(status.code(), Code::Internal);

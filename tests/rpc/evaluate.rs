@@ -1,4 +1,4 @@
-//! eRAG over the wire, and what goes wrong with it.
+//! eRAG over the wire, and its errors.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ async fn every_annotator_labels_every_passage_from_one_plan() {
         let least = if labels.annotator().as_str_name().contains("DELTA") { -1.0 } else { 0.0 };
         assert!(labels.labels.len() == 4 && labels.labels.iter().all(|label| (least..=1.0).contains(label)));
     }
-    // Labels are those of the answers that came back.
+    // Labels belong to the returned answers.
     let references = ["an answer".to_owned()];
     assert_eq!(answer.passage_answers.len(), 4);
     for (index, one) in answer.passage_answers.iter().enumerate() {
@@ -125,7 +125,7 @@ async fn every_annotator_labels_every_passage_from_one_plan() {
         assert_eq!(of(Annotator::ExactMatch)[index], lexical::exact_match(&one.text, &references));
         assert_eq!(of(Annotator::Bleu)[index], bleu::bleu(&one.text, &references));
     }
-    // The difference to SePer is the same for all passages: SePer without context.
+    // SePer minus DeltaSePer is SePer without context, equal for all passages.
     let gaps: Vec<f64> =
         of(Annotator::SeperSoft).iter().zip(of(Annotator::DeltaSeperSoft)).map(|(with, delta)| with - delta).collect();
     assert!(gaps.iter().all(|gap| (gap - gaps[0]).abs() < 1e-12), "{gaps:?}");
@@ -134,7 +134,7 @@ async fn every_annotator_labels_every_passage_from_one_plan() {
         answer.rankings[ranking].scores.iter().find(|one| one.annotator() == annotator).unwrap().clone()
     };
     let provenance = scores(0, Annotator::Provenance);
-    // [3, 0, 1] has the labels 0, 1, 0; the ideal knows of passage 2, too.
+    // [3, 0, 1] has the labels 0, 1, 0; the ideal ranking includes passage 2.
     let values: Vec<(String, Option<f64>)> =
         provenance.metrics.iter().map(|one| (one.metric.clone(), one.value)).collect();
     let near = |value: Option<f64>, expected: f64| (value.unwrap() - expected).abs() < 1e-12;
@@ -188,7 +188,7 @@ async fn labels_without_the_generator_ask_it_nothing() {
     let asked = request(&[Annotator::ContainsAnswer, Annotator::Provenance]);
     let answer = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
     assert_eq!(answer.usage.unwrap().tokens, 0);
-    // The paper's metrics where none are named.
+    // The paper's metrics are the default.
     let names: Vec<String> = answer.rankings[0].scores[0].metrics.iter().map(|one| one.metric.clone()).collect();
     assert_eq!(names, ["P", "Success", "AP", "RR", "nDCG", "R"]);
     server.stop().await;
@@ -246,7 +246,7 @@ async fn bad_evaluations_are_refused_by_field() {
         ("references[0]", |r| r.references[0] = " ".into()),
         ("annotators[0]", |r| r.annotators = vec![99]),
         ("references", |r| (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), Vec::new())),
-        // The judgement of an answer holds all references, here 64 of 100 tokens.
+        // The prompt of a judgement holds all references, here 64 of 100 tokens each.
         ("references", |r| {
             (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), vec!["x".repeat(100); 64]);
         }),

@@ -1,4 +1,4 @@
-//! What is wrong with, or too dear for, the utility that a ranking measures: refused before the ranking is paid for.
+//! Errors and budgets of the utility that a ranking measures: refused before any work.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,9 +24,8 @@ fn utility() -> v1::InlineUtility {
     v1::InlineUtility { references: vec!["aaaa".into()], samples: 1, max_tokens: 1, seed: 1 }
 }
 
-/// Those of the references were found after the ranking, and named fields that the request does not have.
 #[tokio::test]
-async fn its_faults_are_refused_by_its_fields_before_any_work() {
+async fn faults_are_refused_by_field_before_any_work() {
     let server = server(Scripted::default()).await;
     type Change = fn(&mut v1::InlineUtility);
     let cases: [(&str, Change); 5] = [
@@ -46,7 +45,7 @@ async fn its_faults_are_refused_by_its_fields_before_any_work() {
     server.stop().await;
 }
 
-/// The bound was that of the first passages. Those that are returned may be longer.
+/// The returned passages may be longer than the first ones, so the longest count.
 #[tokio::test]
 async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
     let long = ["aaaa ".repeat(80), "aaaa b".repeat(80)];
@@ -68,7 +67,7 @@ async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
     second.stop().await;
 }
 
-/// All samples were drawn, and then the model could not be loaded; every further request paid for them again.
+/// The model is loaded before the first sample.
 #[tokio::test]
 async fn an_entailment_model_that_cannot_be_loaded_costs_no_sample() {
     use prefix_scheduler::model::ModelError;

@@ -9,7 +9,7 @@ use protocol::v1;
 use server::rpc::server::ServerOptions;
 use tonic::{Code, Request};
 
-/// `count` passages of about `bytes` bytes, which are tokens of the scripted generator; the retriever likes the last one best.
+/// `count` passages of about `bytes` bytes, one token each; the last passage has the highest retriever score.
 fn list(count: usize, bytes: usize) -> v1::RerankRequest {
     let texts: Vec<String> = (0..count).map(|index| format!("mill {index} {}", "abc ".repeat(bytes / 4))).collect();
     let mut request = wire("which mill", &texts.iter().map(String::as_str).collect::<Vec<_>>());
@@ -31,7 +31,6 @@ fn order(answer: &v1::RerankResponse) -> Vec<u32> {
     answer.results.iter().map(|result| result.original_index).collect()
 }
 
-/// It was refused, although the retriever's order was known: a caller in a hurry got an error in place of an answer.
 #[tokio::test]
 async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_without_the_generator() {
     let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
@@ -52,7 +51,7 @@ async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_witho
     let fusion = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
     let given = ask(&server, v1::RerankRequest { fusion, top_n: 3, ..hurried.clone() }).await.unwrap();
     assert_eq!((order(&given), given.fusion.is_some()), (vec![0, 1, 2], false));
-    // A number of tokens is the caller's own bound, and is kept to the letter, however short the time.
+    // A token budget is the caller's bound, so it is enforced however short the time.
     for milliseconds in [0.01, 60_000.0] {
         let moi = Some(v1::MoiOptions { token_budget: 10, ..v1::MoiOptions::default() });
         let counted = v1::RerankRequest { moi, ..within(milliseconds, list(5, 100)) };
@@ -62,7 +61,7 @@ async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_witho
 }
 
 #[tokio::test]
-async fn what_was_asked_for_beside_the_ranking_is_not_left_out() {
+async fn requested_extras_of_a_ranking_are_not_left_out() {
     let (engine, observed, _) = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
@@ -75,7 +74,7 @@ async fn what_was_asked_for_beside_the_ranking_is_not_left_out() {
     server.stop().await;
 }
 
-/// Its size was estimated as if all passages were read, and the call was refused for its deadline.
+/// Admission counts the passages that the budget allows, not all of them.
 #[tokio::test]
 async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
     let server = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
@@ -89,7 +88,7 @@ async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
     server.stop().await;
 }
 
-/// Each ranking waited until the load ended, with its permit and its tokens in the queue of an idle generator.
+/// The embedding model loads for as long as the test runs.
 #[tokio::test]
 async fn a_server_that_ranks_without_an_embedding_model_does_not_wait_for_its_file() {
     use prefix_scheduler::scheduler::entailment::ConfiguredModel;
@@ -114,7 +113,7 @@ async fn a_server_that_ranks_without_an_embedding_model_does_not_wait_for_its_fi
     server.stop().await;
 }
 
-/// Its step failed: callers got the words of the runtime, and the operator nothing.
+/// The runtime's error goes to the log, not to callers.
 #[tokio::test]
 async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
     use prefix_scheduler::model::ModelError;
@@ -166,7 +165,6 @@ async fn with_slow_embedding() -> common::Running {
     server
 }
 
-/// The model read the whole list first.
 #[tokio::test]
 async fn a_budget_that_suffices_for_no_passage_is_refused_before_the_embedding_model_reads() {
     let server = with_slow_embedding().await;
@@ -177,23 +175,23 @@ async fn a_budget_that_suffices_for_no_passage_is_refused_before_the_embedding_m
     server.stop().await;
 }
 
-/// It was given half of the budget, and the other half did not suffice for the generator.
 #[tokio::test]
 async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {
     let server = with_slow_embedding().await;
-    // What is left then does not suffice for 800 tokens of the generator. Half of the deadline would not suffice, either.
+    // The embedding model takes a second, more than half of the budget or of the deadline. The rest is too short for
+    // 800 tokens of the generator.
     let mut hurried = Request::new(within(1_600.0, list(10, 800)));
     hurried.set_timeout(Duration::from_millis(1_900));
     let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
     assert!(answer.fusion.unwrap().embedding_weight.is_some(), "{:?}", answer.warnings);
     assert!(answer.usage.unwrap().embedding_tokens > 0);
-    // What is reserved for a compression is the generator's.
+    // Time reserved for a compression belongs to the generator.
     let compression = Some(v1::Compression { ratio: Some(0.5), ..v1::Compression::default() });
     let compressed = v1::RerankRequest { compression, top_n: 1, ..within(2_500.0, list(10, 800)) };
     let answer = ask(&server, compressed).await.unwrap();
     let bounded = ["ranked without the embedding model", "the embedding model had time for"];
     assert!(answer.warnings.iter().any(|one| bounded.iter().any(|begin| one.starts_with(begin))), "{answer:?}");
-    // A model that cannot even read two within the budget is not begun, and costs a warning.
+    // If the model cannot read two passages within the budget, it is not started, and a warning says so.
     let answer = ask(&server, within(120.0, list(10, 800))).await.unwrap();
     assert_eq!(answer.fusion.unwrap().embedding_weight, None);
     let without = "ranked without the embedding model: it cannot end within its share of the time";
@@ -201,11 +199,10 @@ async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_
     server.stop().await;
 }
 
-/// The model had no part in such a list, which came back as the retriever gave it.
 #[tokio::test]
-async fn an_embedding_model_reads_the_first_passages_where_the_budget_does_not_suffice_for_all() {
+async fn an_embedding_model_reads_the_first_passages_if_the_budget_does_not_suffice_for_all() {
     let server = with_slow_embedding().await;
-    // Three quarters of the budget are eleven of twenty passages at most. The generator would take .8 s for one.
+    // Three quarters of the budget allow eleven of twenty passages. The generator takes 0.8 s per passage.
     let answer = ask(&server, within(1_500.0, list(20, 800))).await.unwrap();
     let says = |words: &str| answer.warnings.iter().any(|warning| warning.contains(words));
     assert!(says("the embedding model had time for") && says("of 20 passages"), "{:?}", answer.warnings);
@@ -213,7 +210,7 @@ async fn an_embedding_model_reads_the_first_passages_where_the_budget_does_not_s
     let embedded = |result: &v1::RankedPassage| result.signals.unwrap().embedding.is_some();
     let read = answer.results.iter().filter(|result| embedded(result)).count();
     assert!((2..=11).contains(&read), "{read}");
-    // They come first; the others follow as the retriever had them, which likes the last one best.
+    // They come first. The others follow in first-stage order, here the last index first.
     let order = order(&answer);
     assert!(
         answer.results[..read].iter().all(embedded) && order[..read].iter().all(|index| *index >= 20 - read as u32)

@@ -35,7 +35,7 @@ async fn every_method_gives_a_permutation_and_equal_requests_equal_answers() {
     let server = server().await;
     for method in METHODS {
         for passages in [1, 2, 5, 20, 25] {
-            // Thirty answers with many passages take the scripted generator long.
+            // Thirty answers over many passages are slow.
             if method == v1::Method::SelfConsistency && passages > 5 {
                 continue;
             }
@@ -82,12 +82,12 @@ async fn a_hundred_passages_are_ranked_in_windows() {
 #[tokio::test]
 async fn the_neutral_query_takes_the_labels_own_weight_away() {
     let server = server().await;
-    // The same letters twice, and a query with neither label: nothing but the label differs, under both queries.
+    // Both passages have equal letters, and the query has neither label, so only the label differs, under both queries.
     let twins = v1::RerankRequest { method: v1::Method::First.into(), ..wire("N/A", &["same", "mesa"]) };
     let answer = ask(&server, &twins).await;
     assert_eq!(order(&answer), [0, 1]);
     assert!(answer.results.iter().all(|result| result.utility == 0.0 && result.score == 0.5));
-    // A query with many a B makes the second label likelier than "N/A" does.
+    // A query with many Bs makes the second label likelier than "N/A" does.
     let second = v1::RerankRequest { method: v1::Method::First.into(), ..wire("BBBBBBBB", &["same", "mesa"]) };
     assert_eq!(order(&ask(&server, &second).await), [1, 0]);
     server.stop().await;

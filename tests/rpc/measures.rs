@@ -1,4 +1,4 @@
-//! Measures beside the papers' own over the wire: the generator as a judge, perplexity and lexical similarity.
+//! Additional measures over the wire: the generator as a judge, perplexity and lexical similarity.
 
 use crate::common;
 use crate::evaluate::{numbers, server, utilities};
@@ -72,7 +72,7 @@ async fn the_generator_judges_its_answers_by_the_papers_prompt() {
     let whole = &answer.rankings[0];
     let judged = whole.scores[0].end_to_end.unwrap();
     assert!((judged - expected(&whole.answer.as_ref().unwrap().text)).abs() < 1e-9);
-    // The same answers without the judgement cost less, and the judgement is part of the budget and of the bound before it.
+    // Without the judgement the answers cost less. Its tokens count in the budget and in the bound before it.
     let plain = v1::EvaluateRetrievalRequest { annotators: numbers(&[Annotator::TokenF1]), ..asked.clone() };
     let plain = utilities(&server).await.evaluate_retrieval(plain).await.unwrap().into_inner();
     assert_eq!(plain.passage_answers, answer.passage_answers);
@@ -87,7 +87,7 @@ async fn the_generator_judges_its_answers_by_the_papers_prompt() {
 }
 
 #[tokio::test]
-async fn relevance_is_asked_for_in_the_words_of_erag() {
+async fn relevance_uses_the_prompt_of_erag() {
     let server = server().await;
     let asked = v1::EvaluateRetrievalRequest {
         references: Vec::new(),
@@ -149,7 +149,7 @@ async fn perplexity_and_lexical_similarity_are_those_of_the_answers_that_come_ba
         let rise = similarity - context_free.lexical_similarity.unwrap().value;
         assert!((utility.lexical_similarity_increase.unwrap().value - rise).abs() < 1e-12);
     }
-    // Both sides of the empty subset are the same samples: their difference is 0 for certain.
+    // Both sides of the empty subset are the same samples, so their difference is exactly 0.
     let zero = Some(v1::Measured { value: 0.0, standard_error: Some(0.0) });
     let empty = &answer.utilities[5];
     assert_eq!((empty.perplexity_reduction, empty.lexical_similarity_increase), (zero, zero));

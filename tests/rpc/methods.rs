@@ -53,7 +53,7 @@ async fn utilities_descend_but_for_the_greedy_choice() {
         let answer = server.client().await.rerank(request).await.unwrap().into_inner();
         assert!(answer.results.windows(2).all(|pair| pair[0].utility >= pair[1].utility), "{method:?}");
     }
-    // The script likes repeated letters: the greedy choice begins with the best single passage.
+    // The script favours repeated letters, so the greedy choice begins with the best single passage.
     let first = |method: v1::Method| v1::RerankRequest { method: method.into(), ..wire("question", &PASSAGES) };
     let mut client = server.client().await;
     let single = client.rerank(first(v1::Method::QueryGeneration)).await.unwrap().into_inner();
@@ -81,7 +81,7 @@ async fn the_first_round_is_refused_and_later_ones_are_left_out() {
                 assert!(answer.usage.unwrap().tokens <= less && answer.warnings.len() == 1, "{method:?}");
                 assert_eq!(sorted(&order(&answer)), vec![0, 1, 2, 3, 4]);
             }
-            // One round is all there is.
+            // These methods have one round.
             Err(status) => {
                 assert!([v1::Method::YesNo, v1::Method::Pairwise].contains(&method), "{method:?}: {status}");
                 assert_eq!(status.code(), tonic::Code::ResourceExhausted);
@@ -91,11 +91,11 @@ async fn the_first_round_is_refused_and_later_ones_are_left_out() {
     server.stop().await;
 }
 
-/// Mean utility and order of each earlier method on one request, recorded before the methods of this file came: what they
-/// share with the new ones (registry, driver, prompts) has not changed them. Three have got a zero since: the score of the query
-/// without a passage, -26.801 780 275 214 (for LongLLMLingua -3.512 649 668 354 a token), is subtracted, and the orders are the same.
+/// Mean utility and order of each method on one request: golden values of the shared registry, driver and prompts.
+/// Utilities of three methods subtract the score of the query without a passage: -26.801 780 275 214, for LongLLMLingua
+/// -3.512 649 668 354 per token.
 #[tokio::test]
-async fn the_means_of_earlier_methods_have_not_moved() {
+async fn golden_means_and_orders_hold() {
     const NONE: f64 = -26.801_780_275_214;
     let recorded = [
         (v1::Method::Moi, -26.558_274_053_373 - NONE, [3, 1, 4, 2, 0]),

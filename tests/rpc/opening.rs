@@ -1,4 +1,4 @@
-//! A caller's instruction and examples over a real channel: who takes them, what they change, what they cost, what is refused.
+//! A caller's instruction and examples over a real channel: support by methods, effects, cost, errors.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use protocol::v1;
 use protocol::v1::Method;
 use tonic::Code;
 
-/// The methods whose prompts begin with the caller's opening.
+/// Methods that accept a prompt prefix from the caller.
 const TAKING: [Method; 5] =
     [Method::Cascade, Method::Moi, Method::QueryGeneration, Method::BayesSaliency, Method::ListwiseBayes];
 
@@ -36,7 +36,7 @@ fn opened(method: Method, texts: &[&str]) -> v1::RerankRequest {
     v1::RerankRequest { instruction: INSTRUCTION.into(), examples, ..plain(method, texts) }
 }
 
-/// What a scripted generator reads before the passages, with one token a byte after the first.
+/// Tokens of the prompt prefix on the scripted generator: one, and one per byte.
 fn opening_tokens() -> u64 {
     let examples =
         "Document: the mill turns\n\nQuestion: what turns?\n\nDocument: rain falls\n\nQuestion: what falls?\n\n";
@@ -60,7 +60,7 @@ fn utilities(answer: &v1::RerankResponse) -> Vec<f64> {
 }
 
 #[tokio::test]
-async fn a_method_takes_the_opening_or_refuses_it() {
+async fn a_method_accepts_the_prefix_or_refuses_it() {
     let server = Scripted::default().serve().await;
     let all = (1..1_000).filter_map(|value| Method::try_from(value).ok());
     for method in all {
@@ -68,7 +68,7 @@ async fn a_method_takes_the_opening_or_refuses_it() {
             let (own, built_in) =
                 (ask(&server, opened(method, &TEXTS)).await, ask(&server, plain(method, &TEXTS)).await);
             assert_ne!(utilities(&own), utilities(&built_in), "{method:?}");
-            assert_eq!(own.warnings, built_in.warnings, "nothing learnt was passed over: {method:?}");
+            assert_eq!(own.warnings, built_in.warnings, "no profile or calibration is skipped: {method:?}");
             let instructed = v1::RerankRequest { examples: Vec::new(), ..opened(method, &TEXTS) };
             assert_ne!(utilities(&ask(&server, instructed).await), utilities(&own), "{method:?}");
             let blank = v1::RerankRequest { instruction: " \n".into(), ..plain(method, &TEXTS) };
@@ -92,29 +92,29 @@ async fn a_method_takes_the_opening_or_refuses_it() {
 }
 
 #[tokio::test]
-async fn the_opening_is_evaluated_once_and_has_states_of_its_own() {
+async fn the_prefix_is_evaluated_once_and_cached_separately() {
     let (kept, cold) = (scripted(1 << 20).serve().await, scripted(0).serve().await);
     let method = Method::QueryGeneration;
     assert_eq!(ask(&kept, plain(method, &TEXTS)).await.usage.unwrap().cached_tokens, 0);
     let first = ask(&kept, opened(method, &TEXTS)).await;
-    assert_eq!(first.usage.unwrap().cached_tokens, 0, "passages after another opening are other states");
+    assert_eq!(first.usage.unwrap().cached_tokens, 0, "passages after another prefix are cached separately");
     assert_eq!(first.results, ask(&cold, opened(method, &TEXTS)).await.results);
     let (second, fresh) = (ask(&kept, opened(method, &OTHER)).await, ask(&cold, opened(method, &OTHER)).await);
     assert_eq!(second.results, fresh.results);
     let (warm, whole) = (second.usage.unwrap(), fresh.usage.unwrap());
-    // The opening, and the cue but for its last token, which follows no passage.
+    // The prefix and, in the prompt without a passage, the cue except its last token.
     assert_eq!(warm.cached_tokens, opening_tokens() + "Question:".len() as u64 - 1);
     assert_eq!(warm.tokens + warm.cached_tokens, whole.tokens);
     let again = ask(&kept, opened(method, &TEXTS)).await;
     assert_eq!(again.results, first.results);
-    assert_eq!(again.usage.unwrap().tokens, 5 * ("which river?".len() as u64 + 1), "nothing but the query");
+    assert_eq!(again.usage.unwrap().tokens, 5 * ("which river?".len() as u64 + 1), "only the query");
     kept.stop().await;
     cold.stop().await;
 }
 
-/// The cascade's last stage is METHOD_MOI on the first three, with the same opening.
+/// The last stage of the cascade is METHOD_MOI on the first three passages, with the same prefix.
 #[tokio::test]
-async fn both_stages_of_the_cascade_have_the_opening() {
+async fn both_stages_of_the_cascade_have_the_prefix() {
     let server = Scripted::default().serve().await;
     let texts = ["mill", "mill ", " mill", "weir", "lock"];
     let mut request = v1::RerankRequest { query: "mill".into(), ..opened(Method::Cascade, &texts) };
@@ -142,7 +142,7 @@ async fn both_stages_of_the_cascade_have_the_opening() {
 }
 
 #[tokio::test]
-async fn bad_openings_are_refused_with_the_field() {
+async fn bad_prefixes_are_refused_with_the_field() {
     let server = Scripted::default().serve().await;
     let with = |change: fn(&mut v1::RerankRequest)| {
         let mut request = opened(Method::QueryGeneration, &TEXTS);
@@ -165,7 +165,7 @@ async fn bad_openings_are_refused_with_the_field() {
     let long = v1::RerankRequest { instruction: "i".repeat(3_000), ..plain(Method::Moi, &TEXTS) };
     let status = server.client().await.rerank(long).await.unwrap_err();
     assert_eq!(fields(&status), ["instruction"]);
-    // The opening counts against the budget.
+    // The prefix counts against the budget.
     let moi = |token_budget| Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
     let built_in = ask(&server, plain(Method::QueryGeneration, &TEXTS)).await.usage.unwrap().tokens;
     let status = {
@@ -187,7 +187,7 @@ fn profiles(subject: Subject) -> Profiles {
 }
 
 #[tokio::test]
-async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
+async fn measurements_with_the_built_in_prompt_are_not_applied() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let bias = PositionBias::new(profiles(Subject::Question), Profiles::default(), Box::new(|_| Ok(())), Vec::new());
     let server = common::serve(common::with_position_bias(&engine, bias), observed, queue_length).await;
@@ -216,7 +216,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
         own.warnings.len() == 2 && own.warnings.iter().all(|warning| warning.contains("built-in prompt")),
         "{own:?}"
     );
-    // An order that the caller names is applied; it is no profile.
+    // An order that the caller names needs no profile, so it is applied.
     let reverse = v1::ContextOrder::Reverse.into();
     let named =
         ask(&server, v1::RerankRequest { context_order: reverse, ..opened(Method::QueryGeneration, &TEXTS) }).await;
@@ -240,7 +240,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     server.stop().await;
 }
 
-/// Answers keep their own prompt, so what was measured with it holds for every opening.
+/// The prompt of answers does not change, so an answer profile holds for every prefix.
 #[tokio::test]
 async fn a_profile_of_the_answer_is_applied() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
@@ -254,9 +254,9 @@ async fn a_profile_of_the_answer_is_applied() {
     server.stop().await;
 }
 
-/// An eighth of the 4,096 cells of the scripted generator.
+/// The limit is an eighth of the 4,096 cells of the scripted generator.
 #[tokio::test]
-async fn an_opening_that_is_not_kept_is_told() {
+async fn a_prefix_that_is_not_cached_is_reported() {
     let server = scripted(1 << 20).serve().await;
     for (characters, kept) in [(500, true), (600, false)] {
         let instruction = "i".repeat(characters);
@@ -270,14 +270,14 @@ async fn an_opening_that_is_not_kept_is_told() {
         assert!(kept || second.warnings[0].contains("at most 512 tokens"), "{:?}", second.warnings);
     }
     server.stop().await;
-    // Where nothing is kept, an opening of any size is evaluated for every request.
+    // Without a cache every request evaluates its prefix, of any size.
     let server = Scripted::default().serve().await;
     let request = v1::RerankRequest { instruction: "i".repeat(600), ..plain(Method::QueryGeneration, &TEXTS) };
     assert!(ask(&server, request).await.warnings.is_empty());
     server.stop().await;
 }
 
-/// Log P(query | opening, passage) of a prompt that is one sequence, from its text.
+/// Log P(query | prefix, passage) of the prompt as one sequence.
 async fn directly(server: &Running, opening: &[Token], passage: &str, query: &str) -> f64 {
     let generator = server.engine.generator().unwrap();
     let language = &generator.language;
@@ -295,11 +295,11 @@ async fn directly(server: &Running, opening: &[Token], passage: &str, query: &st
     scores[node.0].iter().sum()
 }
 
-/// Largest difference of a utility from the same prompts as single sequences, in nats: other steps round differently.
+/// Largest difference of a utility from the same prompts as single sequences, in nats: other batches round differently.
 const TOLERANCE: f64 = 0.3;
 
 #[tokio::test]
-async fn the_generator_reads_the_callers_opening() {
+async fn the_generator_reads_the_callers_prefix() {
     let config =
         rerankd::config::Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "536870912".to_owned())])
             .unwrap();
@@ -341,13 +341,13 @@ async fn the_generator_reads_the_callers_opening() {
     let moved =
         utilities(&first).iter().zip(utilities(&built_in)).map(|(own, other)| (own - other).abs()).fold(0.0, f64::max);
     assert!(moved > TOLERANCE, "the instruction changes utilities: {moved}");
-    // Another query on the same passages: nothing but the query is evaluated. Other passages: not the opening.
+    // Another query on the same passages evaluates only the query. Other passages do not evaluate the prefix again.
     let second = ask(&server, request("When did the station close?")).await.usage.unwrap();
     assert!(second.cached_tokens >= opening.len() as u64 && second.tokens < second.cached_tokens, "{second:?}");
     let others = ["The station closed in 1964.", "Castle early."];
     let other = v1::RerankRequest { passages: wire("", &others).passages, ..request(query) };
     let third = ask(&server, other).await.usage.unwrap();
-    assert!(third.cached_tokens >= opening.len() as u64, "{third:?} with an opening of {} tokens", opening.len());
+    assert!(third.cached_tokens >= opening.len() as u64, "{third:?} with a prefix of {} tokens", opening.len());
     server.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! Requests that need no generator while its queue is full, over real sockets: they are admitted by what they use.
+//! Requests without the generator are admitted while its queue is full, over real sockets.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn code(running: &Running, method: v1::Method) -> Code {
     running.client().await.rerank(asked).await.map_or_else(|status| status.code(), |_| Code::Ok)
 }
 
-/// What needs no generator is served; what does is refused.
+/// Methods without the generator are served; others are refused.
 async fn check(running: &Running) {
     for method in [v1::Method::CrossEncoder, v1::Method::Retriever] {
         assert_eq!(code(running, method).await, Code::Ok, "{method:?}");
@@ -29,11 +29,11 @@ async fn check(running: &Running) {
     }
     let mut metrics = MetricsServiceClient::new(running.channel().await);
     let status = metrics.correlate(v1::CorrelateRequest::default()).await.unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument, "it was read: {}", status.message());
+    assert_eq!(status.code(), Code::InvalidArgument, "it was decoded: {}", status.message());
 }
 
 #[tokio::test]
-async fn a_full_queue_of_the_generator_refuses_what_needs_the_generator() {
+async fn a_full_queue_of_the_generator_refuses_only_its_requests() {
     let running = serve_model("reranker", &folder("one")).await;
     let take = || running.admission.admit(Terms::default(), Place::Generator).unwrap();
     let held: Vec<Call> = (0..running.admission.limit()).map(|_| take()).collect();
@@ -45,12 +45,12 @@ async fn a_full_queue_of_the_generator_refuses_what_needs_the_generator() {
 }
 
 #[tokio::test]
-async fn work_ahead_of_the_generator_refuses_what_needs_the_generator() {
+async fn work_ahead_of_the_generator_refuses_only_its_requests() {
     let running = serve_model("reranker", &folder("one")).await;
-    // The speed is known from the first request on.
+    // The first request measures the speed.
     assert_eq!(code(&running, v1::Method::QueryGeneration).await, Code::Ok);
     let scheduler = generator(&running.engine).scheduler.clone();
-    // Of the same caller: what others have is ahead only as far as a fair share goes.
+    // The work has the same caller, because work of others counts only up to a fair share.
     let terms = Terms { caller: "127.0.0.1:1".into(), ..Terms::default() };
     let ahead = running.admission.admit(terms, Place::Beside).unwrap();
     ahead.expect(scheduler.ledger(), 1 << 50);

@@ -1,4 +1,5 @@
-//! How likely the references are as answers, over the real channel, on a generator whose log-probabilities the test computes itself.
+//! Log-likelihoods of references as answers, over the real channel, on a generator whose log-probabilities the test
+//! computes itself.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ fn request(score_references: bool) -> v1::MeasureUtilityRequest {
     }
 }
 
-/// The tokens that a refusal says are needed.
+/// The number of needed tokens in a refusal.
 fn said(status: &tonic::Status) -> usize {
     let number = status.message().split(' ').find_map(|word| word.parse::<usize>().ok());
     number.unwrap_or_else(|| panic!("{}", status.message()))
@@ -69,9 +70,9 @@ fn near(found: &[f64], prompt: &str) {
 }
 
 #[tokio::test]
-async fn references_are_scored_in_every_context_beside_the_samples() {
+async fn references_are_scored_in_every_context_with_the_samples() {
     let server = server().await;
-    // Without them first: the context-free answers of this request must not be taken for those with scores.
+    // The first request has no scores: its cached context-free answers must not replace scored ones.
     let plain = measure(&server, request(false)).await;
     assert!(plain.reference_log_likelihoods_without_context.is_empty());
     assert!(plain.utilities.iter().all(|utility| utility.reference_log_likelihoods.is_empty()));
@@ -91,7 +92,7 @@ async fn references_are_scored_in_every_context_beside_the_samples() {
     }
     let usage = scored.usage.unwrap();
     assert!(usage.tokens < usage.naive_tokens, "{usage:?}");
-    // The second time those without context come from memory.
+    // The second time the context-free scores come from the cache.
     let again = measure(&server, request(true)).await;
     assert_eq!(again.utilities, scored.utilities);
     assert_eq!(again.reference_log_likelihoods_without_context, scored.reference_log_likelihoods_without_context);
@@ -99,7 +100,7 @@ async fn references_are_scored_in_every_context_beside_the_samples() {
 }
 
 #[tokio::test]
-async fn no_references_are_no_scores_and_their_tokens_count() {
+async fn without_references_there_are_no_scores_and_their_tokens_count() {
     let server = server().await;
     let none =
         measure(&server, v1::MeasureUtilityRequest { question: "who".into(), references: Vec::new(), ..request(true) })
@@ -116,14 +117,14 @@ async fn no_references_are_no_scores_and_their_tokens_count() {
         }
     };
     let (without, with) = (needed(false).await, needed(true).await);
-    // Four contexts; the last token of a reference is predicted and never read.
+    // Four contexts. The last token of a reference is predicted and never read.
     let read: usize = REFERENCES.iter().map(|reference| reference.trim().len()).sum();
     assert_eq!(with - without, 4 * read, "{without} and {with}");
     server.stop().await;
 }
 
-/// 64 references of 16 KiB in a thousand contexts were laid out for many seconds before the budget was looked at: what is drawn and
-/// the references of the distinct contexts refuse them.
+/// Laying out 64 references of 16 KiB in a thousand contexts takes many seconds, so samples and the references of
+/// distinct contexts are counted against the budget first.
 #[tokio::test]
 async fn many_long_references_are_refused_before_they_are_laid_out() {
     let server = server().await;
@@ -151,7 +152,7 @@ async fn a_reference_that_does_not_fit_is_named() {
     let status = client.measure_utility(long.clone()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     assert!(status.message().starts_with("references[1]"), "{status}");
-    // The entailment model may read its beginning; only a score needs the whole.
+    // The entailment model may read a prefix of the reference; only a score needs all of it.
     client.measure_utility(v1::MeasureUtilityRequest { score_references: false, ..long }).await.unwrap();
     server.stop().await;
 }

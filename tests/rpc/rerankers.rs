@@ -36,7 +36,7 @@ async fn a_cross_encoder_of_one_label_gives_its_logit() {
         let response = rerank(&running, request(v1::Method::CrossEncoder, &passages)).await.unwrap();
         assert_close(TOLERANCE, &utilities(&response), &expected);
         for result in &response.results {
-            // A sigmoid, and only one.
+            // The score is one sigmoid of the utility.
             assert!((result.score - 1.0 / (1.0 + (-result.utility).exp())).abs() < 1e-12);
             let case = &cases[result.original_index as usize];
             assert_eq!(u64::from(result.tokens_cut), case["cut"].as_u64().unwrap());
@@ -69,14 +69,15 @@ async fn two_labels_give_the_difference_and_the_server_says_which() {
     running.stop().await;
 }
 
-/// The default mixes the cosines into the retriever's side, says so, and is what it was without them.
+/// The default method fuses cosines with the first-stage scores and reports it. Without an embedding model it fuses
+/// none.
 #[tokio::test]
 async fn the_default_mixes_in_an_embedding_model() {
     let cases = golden("texts");
     let passages: Vec<&str> = cases.iter().map(|case| case["passage"].as_str().unwrap()).collect();
     let asked = |mode: v1::FusionMode| v1::RerankRequest {
         fusion: Some(v1::Fusion { mode: mode.into(), ..v1::Fusion::default() }),
-        // Every place counts as settled, so that nothing is fitted.
+        // Every place counts as decided, so nothing is fitted.
         moi: Some(v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() }),
         ..request(v1::Method::Cascade, &passages)
     };
@@ -95,9 +96,9 @@ async fn the_default_mixes_in_an_embedding_model() {
     let usage = mixed.usage.unwrap();
     let tokens: u64 = cases.iter().map(|case| case["tokens"].as_u64().unwrap_or(0)).sum();
     assert!(usage.embedding_tokens >= tokens.max(1), "{} {tokens}", usage.embedding_tokens);
-    assert_eq!(usage.tokens, alone.usage.unwrap().tokens, "the generator read what it reads without the signal");
-    assert_eq!(utilities(&mixed), utilities(&alone), "utility stays the generator's own");
-    // The same mix by hand: standardised cosines and BM25, then the generator's utilities, standardised.
+    assert_eq!(usage.tokens, alone.usage.unwrap().tokens, "cosines do not change the generator's tokens");
+    assert_eq!(utilities(&mixed), utilities(&alone), "utilities are the generator's");
+    // The fusion by hand: standardised cosines and BM25, then the generator's utilities, standardised.
     let cosines: Vec<f64> = cases.iter().map(|case| case["mean"].as_f64().unwrap()).collect();
     let texts: Vec<String> = passages.iter().map(|text| format!(" {text}")).collect();
     let background = engine::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts, None);
@@ -126,11 +127,11 @@ async fn the_default_mixes_in_an_embedding_model() {
     assert_eq!(
         order(&rerank(&running, budget).await.unwrap()),
         order(&mixed),
-        "the signal takes nothing of the budget"
+        "cosines do not count against the budget"
     );
     running.stop().await;
 
-    // A model that cannot be loaded costs the signal, not the answer.
+    // If the model cannot be loaded, the list is ranked without it.
     let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
     let broken = serve_model("embedding", copy.path()).await;
     let response = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
@@ -140,16 +141,16 @@ async fn the_default_mixes_in_an_embedding_model() {
         "{:?}",
         response.warnings
     );
-    // It is not tried again for every request.
+    // The server does not try it again for every request.
     let again = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
     assert!(again.warnings.iter().any(|one| one.ends_with("is left alone for a while")), "{:?}", again.warnings);
     broken.stop().await;
 
-    // Lists of one passage ask no signal.
+    // A list of one passage needs no cosines.
     let running = serve_model("embedding", &folder("embedding")).await;
     let one = rerank(&running, request(v1::Method::Cascade, &passages[..1])).await.unwrap();
     assert_eq!(one.usage.unwrap().embedding_tokens, 0);
-    // A budget that suffices for both is one for both.
+    // A budget that suffices for both models cuts neither.
     let hurried = v1::RerankRequest { latency_budget_ms: Some(5_000.0), ..asked(v1::FusionMode::Unspecified) };
     let read = |one: &v1::RankedPassage| one.stage() != v1::Stage::Retriever;
     assert!(rerank(&running, hurried).await.unwrap().results.iter().all(read));
@@ -172,7 +173,7 @@ async fn an_embedding_model_gives_the_cosine() {
     let response = rerank(&plain, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("mean"));
     assert_eq!(info(&plain).await.embedding.unwrap().output, "cosine, mean pooling");
-    // Vectors of passages are kept: the same cosines to the last bit, for the tokens of the query.
+    // Passage vectors are cached: cosines are equal to the last bit and cost only the tokens of the query.
     let again = rerank(&plain, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_eq!(utilities(&again), utilities(&response));
     let (first, second) = (response.usage.unwrap(), again.usage.unwrap());
@@ -190,12 +191,12 @@ async fn an_embedding_model_gives_the_cosine() {
     let response = rerank(&prefixed, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("prefixed"));
     prefixed.stop().await;
-    // The key goes before the file.
+    // The configuration key overrides the file.
     let keyed = serve(&[model, ("embedding.pooling", "cls")]).await;
     let response = rerank(&keyed, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("first"));
     keyed.stop().await;
-    // The same network, whose folder asks for the first token, with its files above the folder `onnx`.
+    // A copy of the network whose folder asks for the first token, with its files above the folder `onnx`.
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(copy.path().join("1_Pooling")).unwrap();
     std::fs::create_dir_all(copy.path().join("onnx")).unwrap();
@@ -227,7 +228,7 @@ async fn a_network_of_three_labels_is_refused_and_nothing_else() {
     let refused = rerank(&running, request(v1::Method::CrossEncoder, &["moon"])).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("three/model.onnx: 3 outputs"), "{}", refused.message());
-    // The answer may overtake the state of the worker.
+    // The answer may arrive before the status of the worker.
     let told = async {
         while !info(&running).await.reranker.unwrap().problem.contains("3 outputs") {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -265,13 +266,13 @@ async fn a_score_that_is_not_a_number_fails_its_own_request() {
 #[tokio::test]
 async fn texts_that_do_not_fit_are_refused_with_their_field() {
     let running = serve_model("reranker", &folder("one")).await;
-    // 24 positions less three special tokens: a query may have 15 of 21.
+    // 24 positions minus three special tokens: a query may have 15 of 21.
     let asked = |words: usize| v1::RerankRequest {
         query: "tide ".repeat(words),
         ..request(v1::Method::CrossEncoder, &["moon", "the moon the moon the moon the moon"])
     };
     assert!(rerank(&running, asked(15)).await.is_ok());
-    // Its end is cut: agents send whole messages.
+    // The end of a long query is cut, because agents send whole messages.
     let (long, fitting) = (rerank(&running, asked(16)).await.unwrap(), rerank(&running, asked(15)).await.unwrap());
     assert_eq!(long.results, fitting.results);
     let told = |answer: &v1::RerankResponse| {
@@ -327,7 +328,7 @@ async fn fusion_threshold_and_events_are_those_of_other_methods() {
     running.stop().await;
 }
 
-/// A text that the tokenizer cannot read was scored as an empty one.
+/// A text that the tokenizer cannot read must not count as empty.
 #[tokio::test]
 async fn a_tokenizer_that_fails_names_the_passage() {
     for (kind, model) in [("reranker", "one"), ("embedding", "embedding")] {
@@ -348,7 +349,7 @@ async fn a_tokenizer_that_fails_names_the_passage() {
 }
 
 #[tokio::test]
-async fn a_latency_budget_is_refused_where_the_generator_is_not_asked() {
+async fn a_latency_budget_is_refused_by_methods_without_the_generator() {
     let running = serve_model("reranker", &folder("one")).await;
     let budget = v1::RerankRequest { latency_budget_ms: Some(100.0), ..request(v1::Method::CrossEncoder, &["moon"]) };
     let refused = rerank(&running, budget).await.unwrap_err();
@@ -399,7 +400,7 @@ async fn a_dense_module_is_refused_with_its_file() {
     running.stop().await;
 }
 
-/// The words of `text` in a script that the vocabulary of the tiny models lacks.
+/// Thai words; the vocabulary of the tiny models lacks their script.
 const THAI: &str = "ดวงจันทร์ทำให้เกิดน้ำขึ้นน้ำลง";
 
 fn order(response: &v1::RerankResponse) -> Vec<u32> {
@@ -410,7 +411,7 @@ fn asked_about(query: &str, method: v1::Method, passages: &[&str]) -> v1::Rerank
     v1::RerankRequest { query: query.into(), ..request(method, passages) }
 }
 
-/// All unknown words are one token. The cosines of such texts said how many words they have.
+/// All unknown words are one token, so cosines of such texts tell only the number of words.
 #[tokio::test]
 async fn texts_that_the_model_cannot_read_do_not_decide_the_order_of_a_method_of_one_model() {
     let (embedding, reranker) = (folder("embedding"), folder("one"));
@@ -418,7 +419,7 @@ async fn texts_that_the_model_cannot_read_do_not_decide_the_order_of_a_method_of
     let running = serve(&models).await;
     let english = ["bread with salt", "the moon makes the tide", "the yeast rises far"];
     for (method, name) in [(v1::Method::Embedding, "embedding"), (v1::Method::CrossEncoder, "reranker")] {
-        // Twice: with vectors that were computed and that were kept.
+        // Twice: with computed and with cached vectors.
         for _ in 0..2 {
             let response = rerank(&running, asked_about("🔧💡?", method, &english)).await.unwrap();
             assert_eq!((order(&response), utilities(&response)), (vec![0, 1, 2], vec![0.0; 3]));
@@ -441,7 +442,7 @@ async fn texts_that_the_model_cannot_read_do_not_decide_the_order_of_a_method_of
         ..asked_about("ห้องสมุด", v1::Method::Embedding, &english)
     };
     let response = rerank(&running, threshold).await.unwrap();
-    assert_eq!(response.results.len(), 3, "nothing is known by which one could be left out");
+    assert_eq!(response.results.len(), 3, "without scores no passage is left out");
     running.stop().await;
 }
 
@@ -459,7 +460,7 @@ async fn the_default_leaves_out_cosines_of_texts_that_the_model_cannot_read() {
         ("what makes the tide", &[english[0], THAI], "cannot read 1 of 2 passages"),
     ];
     for (query, passages, told) in cases {
-        // Twice: with vectors that were computed and that were kept.
+        // Twice: with computed and with cached vectors.
         for _ in 0..2 {
             let found = rerank(&with, asked_about(query, v1::Method::Cascade, passages)).await.unwrap();
             let expected = rerank(&without, asked_about(query, v1::Method::Cascade, passages)).await.unwrap();
@@ -468,7 +469,7 @@ async fn the_default_leaves_out_cosines_of_texts_that_the_model_cannot_read() {
             assert!(found.warnings.iter().any(|one| one.starts_with(&told)), "{:?}", found.warnings);
         }
     }
-    // A symbol here and there is no other script.
+    // A few symbols do not count as another script.
     let marked: Vec<String> = english.iter().map(|text| format!("{text} 🌊")).collect();
     let marked: Vec<&str> = marked.iter().map(String::as_str).collect();
     for (passages, count) in [(&marked[..], 0), (&[english[0], english[1], english[2], THAI][..], 1)] {

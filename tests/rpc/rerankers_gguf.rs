@@ -18,7 +18,7 @@ fn golden(model: &str) -> Vec<Value> {
     cases.filter(|case| case.get(model).is_some()).collect()
 }
 
-/// All cases in one request a query, and each alone.
+/// Scores the cases of each query in one request, and each case separately.
 async fn agrees(model: &str, batch: usize) {
     let path = folder(&format!("{model}.gguf"));
     let running = serve_in_steps(&[("reranker.model", path.to_str().unwrap())], batch).await;
@@ -37,7 +37,7 @@ async fn agrees(model: &str, batch: usize) {
         }
         let tokens: u64 = cases.iter().map(|case| case[model]["tokens"].as_u64().unwrap()).sum();
         assert_eq!(response.usage.unwrap().tokens, tokens);
-        // Nothing is left of an earlier call.
+        // Earlier calls leave no state.
         assert_eq!(utilities(&rerank(&running, whole).await.unwrap()), utilities(&response));
         for (passage, expected) in passages.iter().zip(expected) {
             let alone = v1::RerankRequest { query: asked.clone(), ..request(v1::Method::CrossEncoder, &[passage]) };
@@ -113,7 +113,7 @@ async fn pairs_at_the_limit_do_not_end_the_process() {
     assert_eq!(response.usage.unwrap().tokens, 128);
     let passages = [&*long, "moon", &long, "sea sea"];
     let mut several = request(v1::Method::CrossEncoder, &passages);
-    // 128 positions less four special tokens: a query may have 93 of 124.
+    // 128 positions minus four special tokens: a query may have 93 of 124.
     several.query = "tide ".repeat(93);
     assert_eq!(rerank(&running, several.clone()).await.unwrap().results.len(), 4);
     several.query = "tide ".repeat(94);

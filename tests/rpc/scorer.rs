@@ -1,4 +1,5 @@
-//! A scorer apart from the generator, over a real channel: the tiny random generators of golden/adapters, and the default one.
+//! A scorer separate from the generator, over a real channel: the tiny random generators of golden/adapters, and the
+//! default one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use rerankd::config::Config;
 use tonic::Code;
 
 impl Bench {
-    /// A server with this generator and this scorer, which may be empty.
+    /// Serves this generator and this scorer, which may be empty.
     async fn serve_both(&self, generator: &str, scorer: &str, settings: &[(&str, &str)]) -> Running {
         let (generator, scorer) =
             (golden(generator), if scorer.is_empty() { "off".to_owned() } else { golden(scorer) });
@@ -80,7 +81,7 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
         let answer = rerank(&both, asked(v1::Method::QueryGeneration, scorer)).await.unwrap();
         (answer.model, answer.model_sha256)
     };
-    // What scores compresses, whatever ranks.
+    // The scorer also reads the passages for compression, whatever the ranking method.
     let compressed = async |server: &Running, scorer: &str| {
         let (method, unit) = (v1::CompressionMethod::SelectiveContext.into(), v1::CompressionUnit::Token.into());
         let compression = v1::Compression { method, unit, ratio: Some(0.5), ..v1::Compression::default() };
@@ -109,7 +110,7 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
 }
 
 #[tokio::test]
-async fn samples_and_utilities_beside_a_ranking_stay_on_the_generator() {
+async fn samples_stay_on_the_generator() {
     use protocol::v1::belief_service_client::BeliefServiceClient;
     let bench = Bench::new();
     let both = bench.serve_both("base.gguf", "merged.gguf", &[COLD]).await;
@@ -145,9 +146,9 @@ async fn samples_and_utilities_beside_a_ranking_stay_on_the_generator() {
     base.stop().await;
 }
 
-/// With the default entailment model. Both servers measure the given order, whatever the ranking is.
+/// Uses the default entailment model. Both servers measure the input order, whatever the ranking.
 #[tokio::test]
-async fn the_utility_beside_a_ranking_is_the_generators() {
+async fn the_inline_utility_is_the_generators() {
     let (generator, scorer) = (golden("base.gguf"), golden("merged.gguf"));
     let mut found = Vec::new();
     for scorer in [scorer.as_str(), "off"] {
@@ -176,7 +177,7 @@ async fn the_utility_beside_a_ranking_is_the_generators() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_there_are_refused_with_what_there_is() {
+async fn unknown_scorers_are_refused_with_the_known_names() {
     let bench = Bench::new();
     let both = bench.serve_both("base.gguf", "merged.gguf", &[]).await;
     let refused = async |server: &Running, method: v1::Method, scorer: &str| {
@@ -205,7 +206,7 @@ async fn names_that_are_not_there_are_refused_with_what_there_is() {
     alone.stop().await;
 }
 
-/// The scorer reads passages ahead, keeps states of its own, and has profiles and calibrations of its own.
+/// Prefetching uses the scorer. The scorer has separate cached states, profiles and calibrations.
 #[tokio::test]
 async fn states_profiles_and_calibrations_are_the_scorers_own() {
     let bench = Bench::new();
@@ -255,13 +256,14 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
     };
     assert!(cached("scorer").await > 0);
     assert_eq!(cached("generator").await, 0);
-    assert!(cached("generator").await > 0, "the generator's own states");
+    assert!(cached("generator").await > 0, "the generator's cache");
     let told = info(&both).await;
     assert!(told.warm.unwrap().states > 0 && told.scorer.unwrap().warm.unwrap().states > 0);
     both.stop().await;
 }
 
-/// The default generator answers, a tiny one scores; and the default one scores with an adapter beside itself without.
+/// The default generator answers while a tiny one scores. Then one file is the generator and, with an adapter, the
+/// scorer.
 #[tokio::test]
 async fn the_default_generator_answers_while_another_scores() {
     let scorer = golden("base.gguf");

@@ -20,12 +20,12 @@ fn request(query: &str, passages: &[&str]) -> v1::RerankRequest {
     v1::RerankRequest { method: v1::Method::SemanticUtility.into(), ..wire(query, passages) }
 }
 
-/// A server with scripted models, and the count of pairs that were judged.
+/// A server with scripted models, and its count of judged pairs.
 async fn scripted(pairs: usize) -> (Running, Arc<std::sync::atomic::AtomicUsize>) {
     slow(pairs, Duration::ZERO).await
 }
 
-/// The same with an entailment model that takes so long for a pair.
+/// `scripted` with an entailment model that takes `delay` per pair.
 async fn slow(pairs: usize, delay: Duration) -> (Running, Arc<std::sync::atomic::AtomicUsize>) {
     let limits = Limits { pairs, ..LIMITS };
     let (engine, observed, queue_length) = Scripted { limits, ..Scripted::default() }.engine().await;
@@ -52,9 +52,9 @@ async fn every_passage_has_a_utility_and_equal_requests_have_equal_answers() {
         assert!(usage.pairs > 0 && usage.tokens > 0 && usage.tokens < usage.naive_tokens, "{usage:?}");
         let again = ask().await.unwrap().into_inner();
         assert_eq!(again.results, first.results);
-        assert_eq!(again.usage.unwrap().pairs, 0, "the verdicts were kept");
+        assert_eq!(again.usage.unwrap().pairs, 0, "the verdicts were cached");
     }
-    // Other random numbers, other answers.
+    // Another seed gives other answers.
     let seeded = |seed| {
         let moi = Some(v1::MoiOptions { seed, ..v1::MoiOptions::default() });
         v1::RerankRequest { moi, ..request("question", &PASSAGES) }
@@ -100,7 +100,7 @@ async fn without_an_entailment_model_or_pairs_it_is_refused() {
     server.stop().await;
 }
 
-/// Pairs that one request alone takes, on a server that has no verdicts yet.
+/// Pairs that a request takes on a server without cached verdicts.
 async fn pairs_of(request: v1::RerankRequest) -> usize {
     let (server, _) = scripted(20_000).await;
     let answer = server.client().await.rerank(request).await.unwrap().into_inner();

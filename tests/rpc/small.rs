@@ -1,5 +1,5 @@
-//! Statuses are small: every string of every request may be long. The strings are found in the descriptors, so that a new field is
-//! tried without a line here. Each is added to a request that is accepted without it.
+//! A status stays small even if a string of the request is long. The strings come from the descriptors, so new fields
+//! are covered. Each is added to a request that is accepted without it.
 
 use prost::Message;
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -12,10 +12,10 @@ use common::Scripted;
 use protocol::tei_v1 as tei;
 use protocol::{DESCRIPTORS, v1};
 
-/// Deepest message in a message. The task of an evaluation stream is three deep.
+/// Greatest nesting of messages. The task of an evaluation stream is three deep.
 const DEPTH: usize = 4;
 
-/// Bytes as they are.
+/// Sends raw bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Raw;
 
@@ -88,7 +88,7 @@ impl Messages {
         self.0.iter().find(|(full, _)| full == name.trim_start_matches('.')).map(|(_, message)| message)
     }
 
-    /// Short strings, and 1 for every integer, where a message has these fields of its own.
+    /// Short strings for the string fields of a message, and 1 for its integers.
     fn filled(message: &DescriptorProto) -> Vec<u8> {
         let mut bytes = Vec::new();
         for one in message.field.iter().filter(|one| one.oneof_index.is_none() && one.label() != Label::Repeated) {
@@ -103,8 +103,8 @@ impl Messages {
         bytes
     }
 
-    /// Every string of a message, each as the bytes of a message in which it alone is long. Behind an encoded message they change this
-    /// one string of it.
+    /// Every string of a message, each encoded as a message with only this string, long. Appended to an encoded
+    /// message, it replaces this string.
     fn longs(&self, name: &str, long: &str, depth: usize) -> Vec<(String, Vec<u8>)> {
         let mut longs = Vec::new();
         for one in self.get(name).iter().flat_map(|message| &message.field) {
@@ -113,7 +113,7 @@ impl Messages {
                 Type::Message if depth < DEPTH => self.longs(one.type_name(), long, depth + 1),
                 _ => continue,
             };
-            // A request in a request is there already. Other messages may be new, and then need their other fields.
+            // A nested request is already present. Other messages may be new and then need their other fields.
             let is_new = one.label() == Label::Repeated || !one.type_name().ends_with("Request");
             let others = self.get(one.type_name()).filter(|_| is_new).map(Self::filled).unwrap_or_default();
             let whole = |bytes: Vec<u8>| field(one.number(), &[&others[..], &bytes].concat());
@@ -249,7 +249,7 @@ fn accepted() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The status of a call with one message, if it ends with an error. An error inside a stream of answers is not looked at.
+/// The status of a call with one message, if it ends with an error. Errors inside a stream of answers are ignored.
 async fn refused(
     client: &mut tonic::client::Grpc<tonic::transport::Channel>,
     path: &str,

@@ -23,7 +23,7 @@ fn ask(id: &str, request: v1::RerankRequest) -> v1::RerankStreamRequest {
     v1::RerankStreamRequest { request_id: id.to_owned(), request: Some(request) }
 }
 
-/// A request of about `repeats` times 20 tokens a passage.
+/// A request whose first passage has about 20 times `repeats` tokens.
 fn long(repeats: usize) -> v1::RerankRequest {
     let text = "the long question is ".repeat(repeats);
     wire("question", &[&text, "question"])
@@ -80,7 +80,7 @@ async fn answers_are_those_of_unary_calls_and_carry_their_ids() {
     let server = Scripted::default().serve().await;
     let alone = server.client().await.rerank(wire("question", &PASSAGES)).await.unwrap().into_inner();
     let mut stream = open(&server, &[]).await;
-    // Ids are the caller's: an empty one and two equal ones are returned as they came.
+    // Ids are returned unchanged, even if empty or equal.
     for id in ["a", "b", "b", ""] {
         stream.requests.send(ask(id, wire("question", &PASSAGES))).await.unwrap();
     }
@@ -89,7 +89,7 @@ async fn answers_are_those_of_unary_calls_and_carry_their_ids() {
         let answer = stream.next().await;
         ids.push(answer.request_id.clone());
         let results = response(answer).results;
-        // Requests share steps, in which rounding may differ.
+        // Requests share steps, so rounding may differ.
         let order = |results: &[v1::RankedPassage]| results.iter().map(|each| each.id.clone()).collect::<Vec<_>>();
         assert_eq!(order(&results), order(&alone.results));
     }
@@ -107,7 +107,7 @@ async fn a_short_request_overtakes_a_long_one() {
     let mut stream = open(&server, &[]).await;
     stream.requests.send(ask("long", long(60))).await.unwrap();
     common::wait_for("the long request begins", || server.admission.in_flight() == 1).await;
-    // It asks no model, so it does not depend on how the scheduler shares steps.
+    // It needs no model, so it does not depend on the scheduler.
     let short = v1::RerankRequest { method: v1::Method::Retriever.into(), ..wire("q", &["q"]) };
     stream.requests.send(ask("short", short)).await.unwrap();
     assert_eq!(stream.next().await.request_id, "short");
@@ -158,11 +158,11 @@ async fn a_half_closed_stream_is_answered_in_full() {
         answers.map(|answer| answer.unwrap().request_id.parse().unwrap()).collect::<Vec<usize>>().await;
     ids.sort_unstable();
     assert_eq!(ids, (0..30).collect::<Vec<_>>());
-    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    common::wait_for("slots are free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
-/// A caller that does not read its answers stops being read, too, and holds no places meanwhile.
+/// If a caller does not read its answers, the server stops reading its requests and holds no slots for it.
 #[tokio::test]
 async fn a_caller_that_does_not_read_is_not_read() {
     let server = Scripted { queue_length: 64, ..Scripted::default() }.serve().await;
@@ -181,9 +181,9 @@ async fn a_caller_that_does_not_read_is_not_read() {
         assert!(sent < 60, "the server reads without bound");
     }
     assert!(sent >= IN_FLIGHT, "{sent}");
-    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    common::wait_for("slots are free", || server.admission.in_flight() == 0).await;
     drop(requests);
-    // The request that was being sent when the time was over is lost by the caller, no other one.
+    // Only the request in transmission at the timeout is lost.
     assert_eq!(answers.collect::<Vec<_>>().await.len(), sent);
     server.stop().await;
 }
@@ -199,7 +199,7 @@ async fn a_stream_has_few_requests_in_flight() {
     let end = Instant::now() + Duration::from_millis(300);
     let (mut most, mut before) = (0, 0);
     while Instant::now() < end {
-        // A request that settles holds a permit of both places for an instant, so what is seen once says nothing.
+        // A request that changes its place holds two permits for an instant, so only a value seen twice counts.
         let now = server.admission.in_flight();
         most = most.max(now.min(before));
         before = now;
@@ -211,7 +211,7 @@ async fn a_stream_has_few_requests_in_flight() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_stream_waits_for_a_place() {
+async fn a_request_of_a_stream_waits_for_a_slot() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
     let held = server
         .admission
@@ -227,7 +227,7 @@ async fn a_request_of_a_stream_waits_for_a_place() {
     server.stop().await;
 }
 
-/// Without a deadline it waited for its permit for ever, with all that it held; a deadline of years was no better.
+/// A missing deadline, or one of years, must not mean an endless wait.
 #[tokio::test]
 async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline() {
     let longest_wait = Some(Duration::from_millis(100));
@@ -250,10 +250,10 @@ async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline()
     server.stop().await;
 }
 
-/// A question waited for its permit with whatever it held, before any limit was looked at. The contexts of a list, which are
-/// the square of its length, were made before its length was.
+/// Limits are checked before a request waits for a slot, and before the contexts of a list are made, whose number is
+/// the square of its length.
 #[tokio::test]
-async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
+async fn requests_beyond_the_limits_are_refused_before_they_wait() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
     let _held = server
         .admission
@@ -309,7 +309,7 @@ async fn the_deadline_of_a_stream_is_that_of_its_requests() {
     stream.requests.send(ask("late", long(40))).await.unwrap();
     let answer = stream.next().await;
     assert_eq!(Code::from(error(answer).code), Code::DeadlineExceeded);
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     drop(stream);
     server.stop().await;
 }
@@ -324,14 +324,13 @@ async fn a_caller_that_leaves_frees_the_worker() {
     }
     common::wait_for("requests are in flight", || server.admission.in_flight() == IN_FLIGHT).await;
     drop(stream);
-    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    common::wait_for("slots are free", || server.admission.in_flight() == 0).await;
     let answer = server.client().await.rerank(wire("q", &["q"])).await.unwrap().into_inner();
     assert_eq!(answer.results.len(), 1);
     server.stop().await;
 }
 
-/// Streams knew nothing of the stop: an idle one made the drain last its whole time, and a busy one was served new questions
-/// until they were cancelled.
+/// An idle stream must not delay the drain, and a busy one must get no new work.
 #[tokio::test]
 async fn a_stopping_server_answers_what_it_has_read_and_reads_no_more() {
     let scripted = Scripted { delay: Duration::from_micros(200), ..Scripted::default() };
@@ -340,9 +339,9 @@ async fn a_stopping_server_answers_what_it_has_read_and_reads_no_more() {
     let (mut idle, mut busy) = (open(&server, &[]).await, open(&server, &[]).await);
     idle.requests.send(ask("a", wire("question", &PASSAGES))).await.unwrap();
     response(idle.next().await);
-    common::wait_for("its place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("its slot is free", || server.admission.in_flight() == 0).await;
     busy.requests.send(ask("long", long(60))).await.unwrap();
-    common::wait_for("the question is in work", || server.admission.in_flight() == 1).await;
+    common::wait_for("the request is in flight", || server.admission.in_flight() == 1).await;
     let began = Instant::now();
     server.begin_to_stop();
     let end = idle.end().await;
@@ -357,7 +356,7 @@ async fn a_stopping_server_answers_what_it_has_read_and_reads_no_more() {
     assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
-/// A stream older than its connection may become was cut with its questions in flight.
+/// An old connection must not cut requests in flight.
 #[tokio::test]
 async fn a_stream_on_an_old_connection_ends_between_questions() {
     let bounds = Bounds { age: Some(Duration::from_millis(300)), ..Bounds::default() };
@@ -366,7 +365,7 @@ async fn a_stream_on_an_old_connection_ends_between_questions() {
     let end = Instant::now() + Duration::from_mins(1);
     let status = loop {
         assert!(Instant::now() < end, "the stream outlives its connection");
-        // One that is sent after the end of the stream is nobody's.
+        // A request that is sent after the end of the stream is lost.
         let _ = stream.requests.send(ask("x", wire("question", &PASSAGES))).await;
         match stream.answers.next().await.expect("the stream ended well") {
             Ok(answer) => assert_eq!(response(answer).results.len(), 3),

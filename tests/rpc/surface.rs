@@ -1,4 +1,4 @@
-//! What the protocol promises beside errors: order, options, events, health, reflection, compression.
+//! Promises of the protocol other than errors: order, options, events, health, reflection, compression.
 
 use crate::common;
 use common::{Scripted, wire};
@@ -134,7 +134,7 @@ async fn a_budget_picks_the_deepest_design_that_fits() {
 
 #[tokio::test]
 async fn events_come_in_order_and_the_last_is_the_answer() {
-    // An interim order is computed beside the scoring, which must take some time.
+    // Interim orders are computed during the scoring, which must take some time.
     let server = Scripted { delay: std::time::Duration::from_micros(100), ..Scripted::default() }.serve().await;
     let moi = Some(v1::MoiOptions { design: v1::Design::Random.into(), ..v1::MoiOptions::default() });
     let request = v1::RerankRequest { moi, ..wire("question", &PASSAGES) };
@@ -154,7 +154,7 @@ async fn events_come_in_order_and_the_last_is_the_answer() {
     let Some(Event::Final(last)) = events.last() else { panic!("the last event is not the answer") };
     let unary = server.client().await.rerank(request.clone()).await.unwrap().into_inner();
     assert_eq!(last.results, unary.results);
-    // What is mixed afterwards has no order before: interim ones were the model's own, and no beginning of the answer.
+    // Fusion follows the scoring, so it has no interim orders.
     let fusion = v1::Fusion { mode: v1::FusionMode::On.into(), weight: Some(0.0), ..v1::Fusion::default() };
     let watched = v1::WatchRerankRequest { request: Some(v1::RerankRequest { fusion: Some(fusion), ..request }) };
     let mut stream = server.client().await.watch_rerank(watched).await.unwrap().into_inner();
@@ -205,7 +205,7 @@ async fn health_info_reflection_and_gzip_answer() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_finishes_what_is_in_flight() {
+async fn a_stopping_server_finishes_calls_in_flight() {
     let slow = Scripted { delay: std::time::Duration::from_micros(200), ..Scripted::default() };
     let server = slow.serve().await;
     let mut client = server.client().await;

@@ -103,7 +103,7 @@ fn near(found: &[v1::LabelProbability], labels: &[&str], prompt: &str) {
 #[tokio::test]
 async fn labels_have_their_probabilities_in_every_context() {
     let server = server().await;
-    // The same question as a short answer first: the context-free answers of another task must not be taken for these.
+    // The short-answer task runs first: its cached context-free answers must not be used for this task.
     let short = utilities(&server).await.measure_utility(request(Task::Unspecified)).await.unwrap().into_inner();
     assert!(short.label_probabilities_without_context.is_empty() && short.task() == Task::ShortAnswer);
     assert!(short.utilities.iter().all(|utility| utility.label_probabilities.is_empty()));
@@ -120,7 +120,7 @@ async fn labels_have_their_probabilities_in_every_context() {
     for (index, passage) in PASSAGES.iter().enumerate() {
         near(&answer.utilities[index + 1].label_probabilities, &FEVER, &with(&[passage]));
     }
-    // The second time the context-free labels come from memory.
+    // The second time the context-free labels come from the cache.
     let again = utilities(&server).await.measure_utility(request(Task::FactVerification)).await.unwrap().into_inner();
     assert_eq!(again.label_probabilities_without_context, answer.label_probabilities_without_context);
     let sample = v1::SampleRequest {
@@ -168,7 +168,7 @@ async fn the_answer_of_a_task_with_labels_is_its_likeliest_label() {
     let whole = &answer.rankings[0];
     assert_eq!(whole.answer.as_ref().unwrap().text, likeliest(&whole.label_probabilities));
     assert!(whole.scores[0].end_to_end.is_some());
-    // Nothing is sampled for accuracy alone, and its tokens are those of the labels.
+    // Accuracy needs no samples, only the tokens of the labels.
     let alone = evaluation(Task::FactVerification, &[]);
     let alone = utilities(&server).await.evaluate_retrieval(alone).await.unwrap().into_inner();
     assert_eq!(alone.labels, answer.labels[..1], "accuracy is the default");
@@ -209,11 +209,11 @@ async fn a_task_chooses_the_annotator_and_the_length_of_answers() {
     server.stop().await;
 }
 
-/// What a generator says that cites, and its words.
+/// An answer with citations, and its text without them.
 const CITING: &str = "iron and rye [1][2]. salt [3].";
 const CITED: &str = "iron and rye. salt.";
 
-/// A server whose generator says [`CITING`] after the cue of a long answer, and after that of a dialogue.
+/// A server whose generator says [`CITING`] after the cue of a long answer or of a dialogue.
 async fn citing() -> Running {
     let script: Arc<Script> = Arc::new(|history: &[Token], token: Token| {
         let text: Vec<u8> = history.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
@@ -237,7 +237,7 @@ async fn citing() -> Running {
     common::serve(engine, observed, 8).await
 }
 
-/// The numbers of citations counted as words in every measure. The answers themselves keep them.
+/// Measures ignore the numbers of citations; the answers keep them.
 #[tokio::test]
 async fn citations_are_no_words_of_a_long_answer() {
     let server = citing().await;
@@ -287,7 +287,7 @@ async fn citations_are_no_words_of_a_long_answer() {
     server.stop().await;
 }
 
-/// Numbers before passages take room, too: a prompt that is cut to fit still fits.
+/// Numbers before passages count when a prompt is cut to fit.
 #[tokio::test]
 async fn numbered_passages_are_cut_to_fit() {
     let server = server().await;

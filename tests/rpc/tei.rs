@@ -106,13 +106,13 @@ async fn every_text_is_ranked_once_and_scores_descend() {
     server.stop().await;
 }
 
-/// By a method that reads each text alone, so that equal texts have equal scores.
+/// The method scores each text separately, so equal texts have equal scores.
 #[tokio::test]
 async fn the_configured_method_scores_and_ties_keep_the_order_of_the_request() {
     use engine::position_bias::PositionBias;
     use server::rpc::server::serve;
     let (engine, _, queue_length) = Scripted::default().engine().await;
-    // The generator says what computes: a build for accelerators finds none on a machine without one.
+    // The generator names the compute device, because a build for accelerators may run on a machine without one.
     let served = common::generator(&engine);
     let info = GeneratorInfo { compute: "cuda".into(), ..served.info.clone() };
     let engine = common::engine_of(served.scheduler.clone(), info, PositionBias::default(), LIMITS);
@@ -141,7 +141,7 @@ async fn a_stream_is_answered_once_as_a_list_is() {
     let unary = rank(&server, request("question", &TEXTS)).await;
     let messages = TEXTS.iter().map(|text| message("question", text)).collect();
     assert_eq!(stream(&server, messages).await.unwrap().ranks, unary.ranks);
-    // Each message has its own query; the first decides what is shown.
+    // Each message has a query; the first message decides the options of the output.
     let mut messages = vec![message("question", "question question"), message("zzzz", "zzzz yyyy zzzz")];
     messages.push(message("question", "wwww"));
     messages[0].return_text = true;
@@ -159,7 +159,7 @@ async fn cost_is_in_message_and_headers() {
     let answer = client(&server).await.rerank(request("ab", &["cde", "f"])).await.unwrap();
     let header = |name: &str| answer.metadata().get(name).unwrap().to_str().unwrap().to_owned();
     assert_eq!(header("x-compute-type"), "cpu");
-    // The query counts once for each text.
+    // The query counts once per text.
     assert_eq!(header("x-compute-characters"), "8");
     let number = |name: &str| header(name).parse::<u64>().unwrap();
     for name in ["x-compute-time", "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"] {
@@ -172,7 +172,7 @@ async fn cost_is_in_message_and_headers() {
     server.stop().await;
 }
 
-/// A model beside the generator scores one list after the other; the time of the slowest one was told.
+/// A reranker scores one list after the other, so their times add up.
 #[tokio::test]
 async fn times_of_lists_that_are_scored_in_turn_are_added() {
     let delay = Duration::from_millis(20);
@@ -187,7 +187,7 @@ async fn times_of_lists_that_are_scored_in_turn_are_added() {
     server.stop().await;
 }
 
-/// As over HTTP: an empty text must not cost the others their ranking.
+/// As over HTTP, an empty text must not prevent the ranking of the others.
 #[tokio::test]
 async fn empty_texts_come_last() {
     let server = Scripted::default().serve().await;
@@ -231,7 +231,7 @@ async fn bad_fields_are_named_in_the_terms_of_the_protocol() {
         (vec![message("q", "a"), message("", "b")], "messages[1].query"),
         (vec![message("q", "a"), message(&"q".repeat(1_001), "b")], "messages[1].query"),
         (vec![message("q", "a"); 21], "messages"),
-        // Together they are larger than a message may be.
+        // Together they exceed the size of a message.
         (vec![message("q", &"a".repeat(2_900_000)); 6], "messages"),
         (vec![message("q", "a"), bad_direction], "messages[1].truncation_direction"),
     ];
@@ -239,7 +239,7 @@ async fn bad_fields_are_named_in_the_terms_of_the_protocol() {
         let status = stream(&server, messages).await.unwrap_err();
         assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]));
     }
-    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    common::wait_for("the slot is free", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -261,7 +261,7 @@ async fn texts_are_cut_at_the_side_that_is_named_or_not_at_all() {
     for (text, direction) in [(&long, Right), (&long, Left), (&long_end, Right), (&long_end, Left)] {
         scores.push(rank(&server, ask(text, true, direction)).await.ranks[0].score);
     }
-    // The words of the query are kept where the other side is cut.
+    // Cutting the other side keeps the words of the query.
     assert!(scores[0] > scores[1] && scores[3] > scores[2], "{scores:?}");
     let mut cut = message("question", &long_end);
     (cut.truncate, cut.raw_scores, cut.truncation_direction) = (true, true, Left.into());
@@ -297,7 +297,7 @@ async fn deadlines_and_vanished_callers_end_the_work() {
     call.set_timeout(Duration::from_millis(400));
     let status = client(&server).await.rerank(call).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // A stream that never ends keeps its place until its deadline and no longer.
+    // An endless stream holds its slot only until its deadline.
     let endless = tokio_stream::iter([message("q", "a")]).chain(tokio_stream::pending());
     let mut call = tonic::Request::new(endless);
     call.set_timeout(Duration::from_millis(400));

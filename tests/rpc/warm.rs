@@ -1,4 +1,4 @@
-//! Passages that were read before, over a real socket with a scripted generator: what a request costs, and reading ahead.
+//! Cached passages over a real socket with a scripted generator: the cost of requests, and prefetching.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +52,8 @@ async fn a_second_query_costs_its_own_tokens() {
         let (ours, theirs) = (restored.usage.unwrap(), evaluated.usage.unwrap());
         assert_eq!((ours.tokens + ours.cached_tokens, theirs.cached_tokens), (theirs.tokens, 0));
         if turn > 0 {
-            // A byte is a token: the cue's last one, the space and the query but for its last, for each passage and for none.
+            // A byte is a token. Each of four prompts reads the last byte of the cue, the space, and the query except
+            // its last byte.
             assert_eq!(ours.tokens, 4 * (query.len() as u64 + 1));
         }
     }
@@ -67,8 +68,8 @@ async fn a_second_query_costs_its_own_tokens() {
     cold.stop().await;
 }
 
-/// The store is full of popular passages, so it keeps nothing of these lists. A request of several rounds has what it read for
-/// itself, and answers the same.
+/// The cache is full of popular passages, so it keeps nothing of these lists. A request of several rounds keeps its own
+/// passages, and its results do not change.
 #[tokio::test]
 async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
     let (full, cold) = (scripted(2_048).serve().await, scripted(0).serve().await);
@@ -95,7 +96,7 @@ async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
         assert_eq!(ours.results, theirs.results, "{method:?}");
         let (ours, theirs) = (ours.usage.unwrap(), theirs.usage.unwrap());
         assert_eq!((ours.tokens + ours.cached_tokens, theirs.cached_tokens), (theirs.tokens, 0), "{method:?}");
-        // Those of the third stage's passages, and of the others' chosen ones, for which a request has room beside what the store took.
+        // A request has separate room for the passages of its later rounds.
         assert!(restored >= 2, "{method:?}: {restored}, {ours:?}");
     }
     full.stop().await;
@@ -103,13 +104,13 @@ async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
 }
 
 #[tokio::test]
-async fn passages_that_were_read_ahead_are_not_read_again() {
+async fn prefetched_passages_are_not_read_again() {
     let server = scripted(1 << 20).serve().await;
     let texts: Vec<String> = (0..40).map(|number| format!("{} number {number}", TEXTS[number % 3])).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).chain(TEXTS).collect();
     let first = warm(&server, passages(&texts)).await.unwrap();
     let done: Vec<u32> = first.iter().map(|progress| progress.passages).collect();
-    assert_eq!(done, [16, 32, 43, 43], "a message a group, and the result");
+    assert_eq!(done, [16, 32, 43, 43], "a message per group, and the result");
     let last = first.last().unwrap();
     assert_eq!((last.present, last.kept), (0, 43));
     let tokens = server.observed.tokens.load(Ordering::SeqCst);
@@ -121,7 +122,7 @@ async fn passages_that_were_read_ahead_are_not_read_again() {
     );
     assert_eq!(server.observed.tokens.load(Ordering::SeqCst), tokens);
     let usage = server.client().await.rerank(request("which river?")).await.unwrap().into_inner().usage.unwrap();
-    // The zero's cue was not read: it follows no passage.
+    // The cue of the prompt without a passage is not prefetched.
     assert!(usage.tokens < 4 * 13 + 30 && usage.cached_tokens > 60, "{usage:?}");
     let nothing = v1::WarmPassagesResponse { model: "scripted".into(), ..v1::WarmPassagesResponse::default() };
     assert_eq!(warm(&server, passages(&[])).await.unwrap(), vec![nothing]);
@@ -129,7 +130,7 @@ async fn passages_that_were_read_ahead_are_not_read_again() {
 }
 
 #[tokio::test]
-async fn reading_ahead_ends_where_there_is_no_room() {
+async fn prefetching_ends_if_there_is_no_room() {
     let server = scripted(2_000).serve().await;
     let texts: Vec<String> = (0..100).map(|number| format!("passage {number} of a hundred short ones")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -140,7 +141,7 @@ async fn reading_ahead_ends_where_there_is_no_room() {
 }
 
 #[tokio::test]
-async fn a_passage_too_long_to_be_kept_does_not_end_a_repeated_reading() {
+async fn a_passage_too_long_for_the_cache_does_not_end_a_repeated_prefetch() {
     let server = scripted(1_500).serve().await;
     let long = "a passage that goes on ".repeat(20);
     let texts = [TEXTS[0], TEXTS[1], &long, TEXTS[2]];
@@ -152,7 +153,7 @@ async fn a_passage_too_long_to_be_kept_does_not_end_a_repeated_reading() {
 }
 
 #[tokio::test]
-async fn reading_ahead_ends_where_the_disk_is_full_and_deletes_nothing() {
+async fn prefetching_ends_if_the_disk_is_full_and_deletes_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 6_000 });
     let server = Scripted { warm: Options { memory_bytes: 200, disk }, ..Scripted::default() }.serve().await;
@@ -166,7 +167,7 @@ async fn reading_ahead_ends_where_the_disk_is_full_and_deletes_nothing() {
 }
 
 #[tokio::test]
-async fn the_states_survive_on_disk_beyond_the_bound_of_memory() {
+async fn cached_states_survive_on_disk_beyond_the_bound_of_memory() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 1 << 20 });
     let scripted = || Scripted { warm: Options { memory_bytes: 200, disk: disk.clone() }, ..Scripted::default() };
@@ -187,7 +188,7 @@ async fn the_states_survive_on_disk_beyond_the_bound_of_memory() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_ahead_is_refused_by_name() {
+async fn impossible_prefetches_are_refused_by_field() {
     let server = scripted(1 << 20).serve().await;
     let refused = |wanted| async { warm(&server, wanted).await.unwrap_err() };
     let many = v1::WarmPassagesRequest { passages: vec![v1::Passage::default(); 10_001] };
@@ -201,7 +202,7 @@ async fn what_cannot_be_read_ahead_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_ends_the_reading_and_keeps_what_was_read() {
+async fn a_caller_that_leaves_ends_the_prefetch_and_keeps_its_passages() {
     let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
     let server = Scripted { delay: Duration::from_micros(300), capacity, ..scripted(1 << 20) }.serve().await;
     let texts: Vec<String> = (0..200).map(|number| format!("{number} is the number of this passage")).collect();

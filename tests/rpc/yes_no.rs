@@ -36,7 +36,7 @@ fn golden() -> Vec<Value> {
     serde_json::from_str(include_str!("../golden/rerankers/causal.json")).unwrap()
 }
 
-/// The requests of the golden cases: those of one query and instruction together, with the utilities that `prompt` gives.
+/// Requests of the golden cases, one per query and instruction, with the utilities of `prompt`.
 fn requests(prompt: &str) -> Vec<(v1::RerankRequest, Vec<f64>)> {
     let cases = golden();
     let text = |case: &Value, key: &str| case[key].as_str().unwrap().to_owned();
@@ -64,18 +64,15 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
             assert_close(TOLERANCE, &utilities(&response), &expected);
             for result in &response.results {
                 let score = 1.0 / (1.0 + (-result.utility).exp());
-                assert!((result.score - score).abs() < 1e-9, "{prompt}: 0 is a score of .5");
+                assert!((result.score - score).abs() < 1e-9, "{prompt}: utility 0 is a score of 0.5");
             }
-            assert_eq!(
-                response.none_helps, None,
-                "{prompt}: no score of it means that a passage is no better than none"
-            );
-            // The opening is kept, and no state of a passage behind a query.
+            assert_eq!(response.none_helps, None, "{prompt}: no score means that a passage does not help");
+            // The cache holds the prompt prefix, but no passage after a query.
             let again = rerank(&running, request).await.unwrap();
             assert_close(TOLERANCE, &utilities(&again), &expected);
         }
         assert_eq!(info(&running).await.generator.unwrap().yes_no_prompt, prompt);
-        // The default asks how likely the query is.
+        // The default method scores the likelihood of the query.
         let (request, _) = requests(prompt).remove(0);
         let other = rerank(&running, v1::RerankRequest { method: 0, ..request }).await.unwrap();
         assert!(other.warnings.iter().any(|warning| warning.contains("causal reranker")), "{:?}", other.warnings);
@@ -83,9 +80,9 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
     }
 }
 
-/// Ten passages have one opening and one query.
+/// Ten passages share one prefix and one query.
 #[tokio::test]
-async fn opening_and_query_are_read_once() {
+async fn prefix_and_query_are_read_once() {
     let running =
         serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3"), ("passage_cache.memory_bytes", "off")])
             .await;
@@ -99,14 +96,14 @@ async fn opening_and_query_are_read_once() {
     let tokens = |response: v1::RerankResponse| response.usage.unwrap().tokens;
     let one = tokens(rerank(&running, of(1)).await.unwrap());
     assert_eq!(one, case["qwen3"]["tokens"].as_u64().unwrap() + " 0".len() as u64);
-    // Bytes, but for "th", which is one token, and two control tokens.
+    // Every byte is a token, except "th", which is one token, and two control tokens.
     let passage = " The moon makes the tide. 0".len() - 1;
     let closing = 2 + "\nassistant\n<think>\n\n</think>\n\n".len() - 2;
     assert_eq!(tokens(rerank(&running, of(10)).await.unwrap()), one + 9 * (passage + closing) as u64);
     running.stop().await;
 }
 
-/// The same weights with a head, by rank pooling: the logit of P(yes) is the log-odds.
+/// Rank pooling uses these weights with a head: the logit of P(yes) is the log-odds.
 #[tokio::test]
 async fn a_head_and_no_head_give_the_same() {
     let headed = folder("causal-headed.gguf");
@@ -116,7 +113,7 @@ async fn a_head_and_no_head_give_the_same() {
         ("reranker.max_tokens", "1024"),
     ];
     let running = serve(&folder("causal.gguf"), &settings).await;
-    // The file with a head can be asked for its words, too.
+    // The file with a head also works as a generator.
     let generator = serve(&headed, &settings[..1]).await;
     for (request, expected) in requests("qwen3").into_iter().filter(|(request, _)| request.instruction.is_empty()) {
         let asked = utilities(&rerank(&running, request.clone()).await.unwrap());
@@ -128,7 +125,7 @@ async fn a_head_and_no_head_give_the_same() {
     running.stop().await;
 }
 
-/// A scorer beside the generator has a prompt of its own, and the file's name tells which.
+/// A scorer has a separate prompt, which follows from the name of its file.
 #[tokio::test]
 async fn the_names_of_a_file_tell_its_prompt() {
     let folder_of_copy = tempfile::tempdir().unwrap();
@@ -158,7 +155,7 @@ async fn the_names_of_a_file_tell_its_prompt() {
         "{generic:?}"
     );
     running.stop().await;
-    // A name that promises tokens which the vocabulary does not have.
+    // The name promises tokens that the vocabulary lacks.
     let other = folder_of_copy.path().join("qwen3_reranker.gguf");
     std::fs::copy(folder("qwen3-headless.gguf"), &other).unwrap();
     let running = serve(&other, &[]).await;
@@ -167,14 +164,14 @@ async fn the_names_of_a_file_tell_its_prompt() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_refused_with_its_name() {
+async fn unusable_prompts_are_refused_by_name() {
     let model = folder("qwen3-headless.gguf");
     let settings = [("generator.model", model.to_str().unwrap()), ("generator.yes_no_prompt", "qwen3")];
     let refused = format!("{:#}", app::engine(&config(&settings)).await.unwrap_err());
     let problem =
         "generator.yes_no_prompt: the prompt qwen3 is answered by \"yes\", which is not one token of this model";
     assert!(refused.contains(problem) && refused.contains("qwen3-headless.gguf"), "{refused}");
-    // It would predict its words with a matrix that they were not trained for.
+    // The file would predict words with a matrix that was not trained for them.
     let model = folder("causal-untied.gguf");
     for prompt in ["qwen3", "auto"] {
         let settings = [("generator.model", model.to_str().unwrap()), ("generator.yes_no_prompt", prompt)];
@@ -194,7 +191,7 @@ async fn what_cannot_be_followed_is_refused_with_its_name() {
     let refused = rerank(&running, long).await.unwrap_err();
     assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["instruction".to_owned()]));
     running.stop().await;
-    // The generic prompt has words of its own.
+    // The generic prompt takes no instruction.
     let running = serve(&folder("causal.gguf"), &[]).await;
     let refused = rerank(&running, requests("qwen3").remove(1).0).await.unwrap_err();
     assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["instruction".to_owned()]));

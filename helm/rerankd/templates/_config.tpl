@@ -7,13 +7,13 @@
 {{- end }}
 {{- end }}
 
-{{/* The keys of a TOML table, then its tables. Input: `path` (a list of names) and `table`. Keys without a value are left out. */}}
+{{/* The keys of a TOML table, then its tables. Input: `path` (a list of names) and `table`. Keys without a value are omitted. */}}
 {{- define "rerankd.toml" -}}
 {{- $path := .path }}
 {{- $keys := list }}
 {{- $tables := list }}
 {{- range $key, $value := .table }}
-{{- if not (regexMatch "^[A-Za-z0-9_-]+$" $key) }}{{ fail (printf "config: %q is no key" (join "." (append $path $key))) }}{{ end }}
+{{- if not (regexMatch "^[A-Za-z0-9_-]+$" $key) }}{{ fail (printf "config: %q is not a valid key" (join "." (append $path $key))) }}{{ end }}
 {{- if kindIs "map" $value }}{{ $tables = append $tables $key }}
 {{- else if not (kindIs "invalid" $value) }}{{ $keys = append $keys $key }}{{ end }}
 {{- end }}
@@ -28,7 +28,7 @@
 {{ end }}
 {{- end }}
 
-{{/* The configuration: values.config and what the chart sets itself. */}}
+{{/* The configuration: values.config and the keys that the chart sets itself. */}}
 {{- define "rerankd.config" -}}
 {{- $own := dict "server" (dict "listen" (printf "%s:%d" $.Values.listenAddress (int .Values.service.grpcPort)))
                  "models" (dict "store" (ternary "/usr/share/rerankd/models" "/var/lib/rerankd/models" .Values.models.inImage)) }}
@@ -48,12 +48,12 @@
 {{- end }}
 {{- end }}
 {{- $config := mustMergeOverwrite (deepCopy .Values.config) $own }}
-{{- /* The store of the image cannot be written, so nothing can be learnt. */}}
+{{- /* The store in the image is read-only, so the server cannot learn and save the position bias. */}}
 {{- if .Values.models.inImage }}{{ $config = mustMergeOverwrite $config (dict "position_bias" (dict "learn" false)) }}{{ end }}
 {{- include "rerankd.toml" (dict "path" list "table" $config) | trim }}
 {{- end }}
 
-{{/* Combinations of values that the schema cannot see. */}}
+{{/* Checks combinations of values that the schema cannot check. */}}
 {{- define "rerankd.check" -}}
 {{- $v := .Values }}
 {{- if not (or $v.allowInsecure $v.tls.enabled $v.auth.enabled) }}{{ fail "set tls.enabled, auth.enabled or allowInsecure: the server would be open" }}{{ end }}
@@ -65,7 +65,7 @@
 {{- if and $v.models.inImage $v.models.cache.existingClaim }}{{ fail "models.cache.existingClaim: must be empty if models.inImage" }}{{ end }}
 {{- if and $v.autoscaling.enabled $v.keda.enabled }}{{ fail "autoscaling.enabled: must be false if keda.enabled" }}{{ end }}
 {{- if and $v.autoscaling.enabled (not (or $v.autoscaling.targetCPU $v.autoscaling.targetRequestsWaiting)) }}{{ fail "autoscaling: set targetCPU or targetRequestsWaiting" }}{{ end }}
-{{- if and $v.keda.enabled (eq (int $v.keda.minReplicas) 0) (not $v.keda.query) }}{{ fail "keda.minReplicas: must be 1 or more, because without pods nobody counts waiting calls; or set keda.query" }}{{ end }}
+{{- if and $v.keda.enabled (eq (int $v.keda.minReplicas) 0) (not $v.keda.query) }}{{ fail "keda.minReplicas: must be 1 or more, because without pods no metric counts waiting calls; or set keda.query" }}{{ end }}
 {{- if and (or $v.keda.enabled (and $v.autoscaling.enabled $v.autoscaling.targetRequestsWaiting)) (not $v.metrics.enabled) }}{{ fail "metrics.enabled: must be true to scale on waiting calls" }}{{ end }}
 {{- if and $v.models.inImage $v.gpu.enabled }}{{ fail "models.inImage: must be false if gpu.enabled, because the image for GPUs has no models" }}{{ end }}
 {{- range $name := list "autoscaling" "keda" }}

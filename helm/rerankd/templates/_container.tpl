@@ -1,4 +1,4 @@
-{{/* What the server and the init containers have in common. Input: `root`, `env`, and `hub` if the container gets the token of the Hub. */}}
+{{/* The fields that the server and the init containers share. Input: `root`, `env`, and `hub` if the container gets the Hub's token. */}}
 {{- define "rerankd.container" -}}
 {{- $v := .root.Values }}
 env:

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The longest suffix is "-headless", and StatefulSets append "-NUMBER" to pods and a hash to a label of 63 characters. */}}
+{{/* Cut to 50 characters: the chart appends up to "-headless", and StatefulSets append "-NUMBER" to pod names and a hash to a label (at most 63 characters). */}}
 {{- define "rerankd.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
@@ -62,7 +62,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml $resources }}
 {{- end }}
 
-{{/* The probe of readiness and start: it follows the generator. */}}
+{{/* The readiness and startup probe. It succeeds while the generator is ready. */}}
 {{- define "rerankd.readyProbe" -}}
 {{- if .Values.tls.enabled }}
 httpGet: {path: /readyz, port: metrics}
@@ -71,7 +71,7 @@ grpc: {port: {{ .Values.service.grpcPort }}, service: rerankd.v1.RerankService}
 {{- end }}
 {{- end }}
 
-{{/* Seconds from the removal of a pod to SIGKILL: each phase in turn, and ten more (docs/operating.md). */}}
+{{/* Seconds from the removal of a pod to SIGKILL: the sum of all phases, plus ten (docs/operating.md). */}}
 {{- define "rerankd.grace" -}}
 {{- $server := default dict .Values.config.server }}
 {{- $drain := ternary $server.drain_seconds 20 (hasKey $server "drain_seconds") }}

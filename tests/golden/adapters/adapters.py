@@ -5,7 +5,7 @@
 
 `base` is a llama of two layers whose vocabulary is bytes. `adapter` has factors of every matrix that llama.cpp applies, of rank 4
 with alpha 8; `merged` is `base` with W + alpha / r B A in place of every such W, computed here in double precision. The weights are
-large, so that the adapter moves scores by nats. The files of equal programs are equal.
+large, so that the adapter moves scores by nats. The output is deterministic.
 """
 
 import pathlib

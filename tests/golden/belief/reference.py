@@ -53,7 +53,7 @@ class Judge:
         del model.graph.output[:]
         model.graph.output.append(onnx.helper.make_tensor_value_info(head["input"], onnx.TensorProto.FLOAT, ["batch", self.width]))
         settings = onnxruntime.SessionOptions()
-        # As the server: the fast 8-bit kernels of CPUs without VNNI overflow.
+        # As in the server, because the fast 8-bit kernels of CPUs without VNNI overflow.
         settings.add_session_config_entry("session.x64quantprecision", "1")
         self.session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
         self.tokenizer = Tokenizer.from_file(tokenizer)

@@ -3,9 +3,9 @@
     pip install numpy rouge-score==0.1.2
     python tests/golden/belief/uncertainty.py
 
-Writes uncertainty.json beside this file. ROUGE-L is that of Google's rouge_score without stemming, on texts normalised as in
-the SQuAD evaluation. Answers without words are left out: rouge_score gives two of them 0, here they are alike. Seeded: a
-second run writes the same.
+Writes uncertainty.json to this folder. ROUGE-L comes from Google's rouge_score without stemming, on texts normalised as
+in the SQuAD evaluation. Answers without words are left out: rouge_score gives two of them 0, here they are alike. The
+output is deterministic.
 """
 
 import itertools

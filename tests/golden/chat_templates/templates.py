@@ -1,5 +1,5 @@
-"""Chat templates with the constructs that those of published models have, rendered by Python's jinja2 as the library transformers
-does it: sandboxed, with trimmed blocks, loop controls, and none for what is not given. The day is always 26 July 2024.
+"""Chat templates with the constructs of published models, rendered by Python's jinja2 as the library transformers does
+it: sandboxed, with trimmed blocks and loop controls; missing values are none. The day is always 26 July 2024.
 
   pip install jinja2
   python templates.py > templates.json

@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 NEWLINE = "\n"
-# Of a gain, in nats.
+# Rounding of a gain, in nats.
 ROUNDING = 0.3
 
 
@@ -58,7 +58,7 @@ class Model:
         return ids
 
     def rows(self, tokens):
-        """log P of every next token after every token: a row a token, in nats."""
+        """log P of every next token after every token: one row per token, in nats."""
         key = tuple(tokens)
         if key not in self.known:
             self.known = {key: self.forward(list(tokens))}
@@ -124,7 +124,7 @@ class Prompts:
         return sum((self.passages[index] for index in order), [])
 
     def question(self, order):
-        """Up to the query, where the query is scored."""
+        """The prompt up to the query, for scores of the query."""
         opening = self.before + self.model.text("Read the documents and write the question that they answer.\n\n")
         return opening, self.listed(order), self.after + self.model.text("Question:")
 
@@ -217,7 +217,7 @@ def pairwise(p):
 
 
 def listwise_bayes(p, least):
-    """Ends where no passage gains more than `least`."""
+    """Ends when no passage gains more than `least`."""
     chosen, rest, reference = [], list(range(len(p.passages))), p.likelihood([])
     gains = [0.0] * len(rest)
     while rest:
@@ -249,7 +249,7 @@ def own_answer_methods(p):
     return {
         "answer-likelihood": [score([i]) - none for i in everything],
         "leave-one-out": [whole - score([j for j in everything if j != i]) for i in everything],
-        # The penalty is one a token of the answer, the utility is in nats of the whole answer's logit.
+        # The penalty is per token of the answer; the utility is in nats of the whole answer's logit.
         "context-cite": lasso(subsets, np.array(logits) / len(answer), len(everything), 0.01) * len(answer),
     }, answer
 

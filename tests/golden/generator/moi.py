@@ -44,7 +44,7 @@ def solve(rows, values, priors):
         utilities, at, weights, constants = x[:N], N, {}, {}
         for length in lengths:
             weights[length], at = x[at : at + length], at + length
-        # The shortest prompts have none: the mean utility is theirs.
+        # The shortest prompts have no constant: the mean utility takes its place.
         for length in lengths[1:]:
             constants[length], at = x[at], at + 1
         return utilities, weights, constants

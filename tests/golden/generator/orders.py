@@ -1,8 +1,8 @@
 """Orders of methods that rank without utilities, under a llama-architecture GGUF file, naively and without rerankd.
 
-Prompts and forward passes are those of methods.py: docs/methods.md, one prompt at a time, numpy in 32 bits. The sorts are the textbook
-ones, one comparison after the other. `margin` is the smallest difference, in nats, on which a decision of the method rests: where it is
-below the rounding of 4-bit or 16-bit kernels, the order proves nothing.
+Prompts and forward passes come from methods.py: docs/methods.md, one prompt at a time, numpy in 32 bits. The sorts are
+textbook sorts, one comparison after the other. `margin` is the smallest difference, in nats, on which a decision of the
+method rests. If it is below the rounding of 4-bit or 16-bit kernels, the order proves nothing.
 
   pip install gguf numpy tokenizers
   python orders.py MODEL.gguf < methods.json > orders.json
@@ -44,7 +44,7 @@ class Margin:
 
 
 def pairwise_sliding(p, n, margin):
-    """Bubble sort, ten passes from the bottom. Neighbours are swapped where both prompts prefer the lower one."""
+    """Bubble sort, ten passes from the bottom. Neighbours are swapped if both prompts prefer the lower one."""
     order = list(range(n))
 
     def wins(lower, upper):
@@ -59,7 +59,7 @@ def pairwise_sliding(p, n, margin):
 
 
 def setwise(p, n, margin):
-    """Heap sort with three children a node, of the first ten places."""
+    """Heap sort with three children per node, of the first ten places."""
     heap, taken = list(range(n)), []
 
     def heapify(size, node):
@@ -82,7 +82,7 @@ def setwise(p, n, margin):
 
 
 def listwise(p, n, margin):
-    """Greedy, of the numbers that are not listed yet; the separator is given."""
+    """Greedy, of the numbers that are not listed yet; the separator is fixed."""
     text = p.model.text
     prompt = p.before + text(NUMBERS)
     for place in range(n):
@@ -99,7 +99,7 @@ def listwise(p, n, margin):
 
 
 def cascade(p, n, retriever, margin):
-    """Its second step: utilities and the retriever's scores, each from its floor, 0, to its maximum; .6 and .4."""
+    """Its second step: utilities and the retriever's scores, each from its floor, 0, to its maximum; 0.6 and 0.4."""
     none = p.likelihood([])
     utility = np.array([p.likelihood([i]) - none for i in range(n)])
     fused = 0.6 * utility / utility.max() + 0.4 * np.array(retriever) / max(retriever)

@@ -1,9 +1,9 @@
 """Orders of methods that rank without utilities, under the tiny random generator of golden/adapters, naively and without rerankd.
 
-The default generator lists passages and bubbles them as they were given, so a method that did nothing would agree with orders.json.
-Random weights move them: bubble sort swaps one or two pairs in five of seven lists, the others change every list. Sorts, prompts and
-forward passes are those of orders.py and methods.py; the model has no chat template, so a prompt begins with the beginning of
-sequence and has no turns. A ranking with a decision below LEAST_MARGIN is left out.
+The default generator keeps the input order in listwise and bubble sort, so a method without effect would agree with
+orders.json. Random weights move passages: bubble sort swaps one or two pairs in five of seven lists, the others change
+every list. Sorts, prompts and forward passes come from orders.py and methods.py. The model has no chat template, so a
+prompt begins with the beginning of sequence and has no turns. A ranking with a decision below LEAST_MARGIN is left out.
 
   pip install gguf numpy tokenizers
   python orders_random_weights.py ../adapters/merged.gguf > orders_random_weights.json
@@ -25,7 +25,7 @@ LISTS = [
     ("inn.", ["lamp", "mill", "knight", "clock", "bishop"]),
     ("river!", ["engine", "mill", "oil", "rye", "heather"]),
 ]
-# Cells hold 16 bits in the server.
+# Cache cells hold 16 bits in the server.
 LEAST_MARGIN = 0.06
 
 

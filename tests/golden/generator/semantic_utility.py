@@ -1,8 +1,8 @@
 """Semantic utility under a llama-architecture GGUF file and an entailment network, without rerankd.
 
-Prompts, weights and tokenizer are those of methods.py, verdicts those of ../belief/reference.py. Answers are drawn by numpy with random
-numbers of its own, so they are other answers than the server's: `mean` and `deviation` are over REPEATS whole measurements, and
-the server's mean over seeds has to lie within the error of both. `example` is the first of them, with its answers and verdicts, from
+Prompts, weights and tokenizer come from methods.py, verdicts from ../belief/reference.py. numpy draws the answers with
+other random numbers than the server. `mean` and `deviation` are over REPEATS whole measurements, and the server's mean
+over seeds has to lie within the error of both. `example` is the first measurement, with its answers and verdicts, from
 which a test computes its utilities again.
 
   pip install gguf numpy onnx onnxruntime==1.31.1 tokenizers
@@ -32,7 +32,7 @@ class Drawer:
         self.row = self.step(np.array([prompt]), self.prompt, 0)[0]
 
     def step(self, tokens, kept, start):
-        """Log-probabilities after the last column of `tokens` (a row a continuation). `kept` holds keys and values of what stands
+        """Log-probabilities after the last column of `tokens` (one row per continuation). `kept` holds keys and values of the tokens
         before, for each layer, and is extended."""
         model, weight = self.model, self.model.weights
         x = weight["token_embd.weight"][tokens]

@@ -1,8 +1,9 @@
-"""The default ranking beside the default embedding model, by numpy, onnxruntime and tokenizers, for tests/golden/methods.rs.
+"""The default ranking with the default embedding model, by numpy, onnxruntime and tokenizers, for tests/golden/methods.rs.
 
-Utilities are those of query-generation in methods.json, which methods.py has from the generator's file. Cosines are of means of the last
-layer's states, as sentence-transformers has them. What is mixed is docs/methods.md, "The cascade", steps 1 and 2. `margin` is the smallest
-difference of two neighbours' f: where it is below the rounding of 8-bit kernels, the order proves nothing.
+Utilities are those of query-generation in methods.json, which methods.py computes from the generator's file. Cosines
+are of means of the last layer's states, as in sentence-transformers. The fusion is docs/methods.md, "The cascade",
+steps 1 and 2. `margin` is the smallest difference of two neighbours' f. If it is below the rounding of 8-bit kernels,
+the order proves nothing.
 
   pip install numpy onnxruntime==1.31.1 tokenizers
   python served.py ~/.cache/rerankd/models/all-minilm-l6-v2 < methods.json > served.json

@@ -3,12 +3,12 @@
     pip install numpy==2.4.6 gguf==0.19.0
     python causal_models.py
 
-The vocabulary has the words of every prompt as tokens. `causal` has no classification head, as many conversions of
-Qwen3-Reranker; `causal-headed` is the same model with the rows of `yes` and `no` as its head and the template that llama.cpp's
-converter writes, so METHOD_CROSS_ENCODER must give the same there; the head of `causal-untied` is of no matrix of the file, as
-where a conversion left the output matrix out. Prompts are put together here as the models' own programs do it
-(Qwen3-Embedding README, FlagEmbedding, mxbai-rerank), and tokenised apart from llama.cpp, which keeps keys and values in 16 bits:
-utilities agree within 2e-2.
+The vocabulary has the words of every prompt as tokens. `causal` has no classification head, like many conversions of
+Qwen3-Reranker. `causal-headed` is the same model with the rows of `yes` and `no` as its head and the template that
+llama.cpp's converter writes, so METHOD_CROSS_ENCODER must give the same there. The head of `causal-untied` belongs to
+no matrix of the file, as if a conversion had left out the output matrix. Prompts are built here as in the models' own
+programs (Qwen3-Embedding README, FlagEmbedding, mxbai-rerank) and tokenised without llama.cpp, which keeps keys and
+values in 16 bits: utilities agree within 2e-2.
 """
 
 import json
@@ -51,7 +51,7 @@ def text_tokens(text):
 
 
 def template_tokens(text):
-    """The same with control tokens."""
+    """Tokens of a text with control tokens."""
     ids = []
     while text:
         at, special = min(((text.find(special), special) for special in SPECIALS if special in text), default=(len(text), ""))

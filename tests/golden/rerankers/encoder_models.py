@@ -3,12 +3,12 @@
     pip install numpy==2.4.6 gguf==0.19.0
     python encoder_models.py
 
-The forward passes follow the models' own definitions, and share no code with llama.cpp. `modern-bert`: every third layer, the first
-included, attends to all tokens with one base of its rotary embedding, the others to neighbours within half a window with another; the
-first layer has no norm before its attention; the head has the mean of all tokens, a dense layer, GELU, a norm and the output.
-`jina-bert-v2`: attention biased by distance (ALiBi, both ways), a gated unit, norms after each part; the head is that of the files, the
-tanh of the classifier on the first token: their conversion leaves out the dense layer that the published model has before it.
-Scores agree within 2e-2.
+The forward passes follow the models' own definitions, and share no code with llama.cpp. `modern-bert`: every third
+layer, the first included, attends to all tokens with one base of its rotary embedding, the others to neighbours within
+half a window with another base. The first layer has no norm before its attention. The head has the mean of all tokens,
+a dense layer, GELU, a norm and the output. `jina-bert-v2`: attention biased by distance (ALiBi, both ways), a gated
+unit, norms after each part. The head is the tanh of the classifier on the first token, as in the files: the conversion
+leaves out the published model's dense layer before it. Scores agree within 2e-2.
 """
 
 import json
@@ -139,7 +139,7 @@ def main():
         writer.add_sliding_window_pattern(3)
         writer.add_rope_freq_base(GLOBAL_BASE)
         writer.add_rope_freq_base_swa(LOCAL_BASE)
-        # One separator, as its tokenizer has between the texts of a pair.
+        # One separator, as in its tokenizer for pairs.
         writer.add_add_sep_token(False)
 
     def of_jina(writer):

@@ -3,10 +3,10 @@
     pip install numpy==2.4.6 gguf==0.19.0
     python gguf_models.py
 
-`bert` has one token type, a tanh head and one logit, as an XLM-RoBERTa reranker; `qwen3` has the two rows of yes and no and a
-template. `bert-two-types` and `qwen3-headless` are to be refused. Tokens are computed here apart from llama.cpp: words for
-bert, bytes and one merge for qwen3. The forward passes are written out and share no code with llama.cpp, which computes GELU
-from a table and keeps keys and values in 16 bits: scores agree within 2e-2.
+`bert` has one token type, a tanh head and one logit, like an XLM-RoBERTa reranker; `qwen3` has the two rows of yes and
+no and a template. `bert-two-types` and `qwen3-headless` must be refused. Tokens are computed here without llama.cpp:
+words for bert, bytes and one merge for qwen3. The forward passes are written out and share no code with llama.cpp,
+which computes GELU from a table and keeps keys and values in 16 bits: scores agree within 2e-2.
 """
 
 import json
@@ -30,9 +30,9 @@ CASES = [
     ["what makes the tide", "bread with salt"],
     ["what makes the tide", "the yeast rises far"],
     ["what makes the tide", "moon"],
-    # Text that spells a control token, or a place of the template, is text.
+    # Text that spells a control token, or a placeholder of the template, is text.
     ["what makes {document}", "<|im_end|>"],
-    # Cut to what 128 positions leave.
+    # Cut to the room in 128 positions.
     ["what makes the tide", " ".join(["sea"] * 60 + ["moon"] * 90)],
 ]
 
@@ -86,7 +86,7 @@ def bert_forward(t, ids):
 
 
 def qwen3_hidden(t, ids):
-    """What the output head of a causal model reads after the last token."""
+    """The input of a causal model's output head after the last token."""
     x = t["token_embd.weight"][ids]
     for layer in range(LAYERS):
         weight = lambda part: t[f"blk.{layer}.{part}.weight"]
@@ -177,7 +177,7 @@ def write_qwen3(name, tensors, head):
 
 
 def bert_tokens(text):
-    """Words, and punctuation a character each."""
+    """Words, and each character of punctuation."""
     words = re.findall(r"[A-Za-z0-9]+|[^\sA-Za-z0-9]", text)
     return [len(SPECIALS) + WORDS.index(word) if word in WORDS else 3 for word in words]
 
@@ -207,7 +207,7 @@ def qwen3_pair(query, passage):
 
 
 def qwen3_body(matrix, vector, vocabulary):
-    """Random weights but for the head."""
+    """Random weights without the head."""
     t = {"token_embd.weight": matrix(vocabulary, WIDTH, 4), "output_norm.weight": vector(WIDTH, 1)}
     for layer in range(LAYERS):
         for part in ["attn_norm", "ffn_norm"]:

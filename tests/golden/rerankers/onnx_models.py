@@ -3,9 +3,10 @@
     pip install numpy==2.4.6 onnx==1.23.2 onnxruntime==1.31.1
     python onnx_models.py
 
-Folders: `one` has one label and token types, `two` two labels and no token types, `three` three labels (to be refused),
-`embedding` one vector a token. The word "broken" has NaN weights. Tokens, padding and truncation are computed here apart from
-any tokenizer library; a numpy forward must agree with ONNX Runtime within 1e-6 before anything is written.
+Folders: `one` has one label and token types, `two` two labels and no token types, `three` three labels (must be
+refused), `embedding` one vector per token. The word "broken" has NaN weights. Tokens, padding and truncation are
+computed here without a tokenizer library; a numpy forward must agree with ONNX Runtime within 1e-6 before anything is
+written.
 """
 
 import json
@@ -26,7 +27,7 @@ PAIRS = [
     ["what makes the tide", "bread with salt"],
     ["what makes the tide", "the yeast rises far"],
     ["what makes the tide", "moon"],
-    # Cut to what 24 positions leave.
+    # Cut to the room in 24 positions.
     ["what makes the tide", " ".join(["sea"] * 10 + ["moon"] * 20)],
 ]
 
@@ -100,7 +101,7 @@ def build(folder, labels, words, kinds, head):
     target.mkdir(exist_ok=True)
     (target / "model.onnx").write_bytes(model.SerializeToString())
     if folder == "three":
-        # The same with its weights in a file of their own. Numbers that shape the graph stay in it.
+        # A copy with its weights in a separate file. Numbers that shape the graph stay in it.
         onnx.save(model, target / "external.onnx", save_as_external_data=True, location="external.onnx_data", size_threshold=64)
     config = {"model_type": "bert", "max_position_embeddings": POSITIONS, "pad_token_id": 0}
     if labels is not None:

@@ -1,5 +1,5 @@
-"""Vocabularies without weights, of kinds that the default generator's is not: a byte-level one that llama.cpp splits by std::regex
-(`tekken`), and a SentencePiece one that puts a space before every text. Of their chat templates llama.cpp knows none.
+"""Vocabularies without weights, unlike the default generator's: a byte-level one that llama.cpp splits by std::regex
+(`tekken`), and a SentencePiece one that puts a space before every text. llama.cpp knows none of their chat templates.
 
   pip install gguf
   python vocabulary.py FOLDER
