@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
         arguments.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
     anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
     let named = data::option(&arguments, "methods").unwrap_or_default();
-    let find = |name| methods::find(name).ok_or_else(|| anyhow::anyhow!("--methods: {name:?} is no ranking method"));
+    let find = |name| methods::find(name).ok_or_else(|| anyhow::anyhow!("--methods: {name:?} is not a ranking method"));
     let chosen: Vec<MethodRef> =
         named.split(',').filter(|name| !name.is_empty()).map(find).collect::<Result<_, _>>()?;
     let settings = measure::Settings {

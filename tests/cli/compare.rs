@@ -284,7 +284,7 @@ fn bad_input_names_the_place() {
         (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
         (
             &["--data", &good, "--methods", "moi,mio"],
-            "--methods: \"mio\" is no ranking method; methods are cascade, moi, ",
+            "--methods: \"mio\" is not a ranking method; methods are cascade, moi, ",
         ),
         (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
         (&["--data", &good, "--relevance-threshold", "0"], "must be a number above 0"),

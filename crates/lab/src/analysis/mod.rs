@@ -179,7 +179,7 @@ pub fn all() -> impl Iterator<Item = &'static dyn Analysis> {
 pub fn find(name: &str) -> Result<&'static dyn Analysis, StudyError> {
     all().find(|one| one.about().name == name).ok_or_else(|| {
         let known: Vec<&str> = all().map(|one| one.about().name).collect();
-        StudyError::Input(format!("{name:?} is no analysis; analyses are {}", known.join(", ")))
+        StudyError::Input(format!("{name:?} is not an analysis; analyses are {}", known.join(", ")))
     })
 }
 

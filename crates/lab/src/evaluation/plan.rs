@@ -57,7 +57,7 @@ fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annot
         }
         let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Annotator::ALL.iter().map(|annotator| annotator.name()).collect();
-            let problem = format!("{name:?} is no annotator; annotators are {}, all", names.join(", "));
+            let problem = format!("{name:?} is not an annotator; annotators are {}, all", names.join(", "));
             StudyError::Input(format!("--annotators: {problem}"))
         })?;
         if !available(annotator) {
@@ -87,7 +87,7 @@ impl Plan {
             return Err(StudyError::Input(format!("--method: {problem}")));
         }
         if let Some(metric) = settings.metrics.iter().find(|metric| !metric.is_mean()) {
-            let problem = format!("{metric} is no mean over questions: `rerankd metrics` has it");
+            let problem = format!("{metric} is not a mean over questions: `rerankd metrics` has it");
             return Err(StudyError::Input(format!("--metric: {problem}")));
         }
         settings.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
@@ -246,7 +246,7 @@ mod tests {
         };
         assert!(plan("map").is_ok());
         let refused = plan("gm_map").err().unwrap().to_string();
-        assert!(refused.starts_with("--metric: GMAP is no mean"), "{refused}");
+        assert!(refused.starts_with("--metric: GMAP is not a mean"), "{refused}");
     }
 
     #[test]

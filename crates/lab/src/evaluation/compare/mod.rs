@@ -86,7 +86,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
-                let problem = format!("{name:?} is no ranking method; methods are {}, {ALL}", known.join(", "));
+                let problem = format!("{name:?} is not a ranking method; methods are {}, {ALL}", known.join(", "));
                 StudyError::Input(format!("--methods: {problem}"))
             })?);
         }
