@@ -117,7 +117,7 @@ fn a_damaged_file_and_a_store_that_is_a_file_are_named() {
 
 /// Without the lock, two pods with one store would each remove the file that the other chose.
 #[test]
-fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
+fn the_second_process_waits_and_takes_the_choice_of_the_first() {
     let bench = bench();
     let bytes = reencoded_bytes(&bench.settings.path).unwrap();
     let first = bench.measure(bytes - 1).unwrap();
