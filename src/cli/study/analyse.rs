@@ -84,7 +84,10 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     output::warn(&data.warnings);
     let (data, left_out) = analysis::suitable(&about, &settings, data);
     if left_out > 0 {
-        output::complain(&format!("{left_out} questions were left out: they lack answers or passages that {} needs", about.name));
+        output::complain(&format!(
+            "{left_out} questions were left out: they lack answers or passages that {} needs",
+            about.name
+        ));
     }
     if data.questions.is_empty() {
         return Err(Failure::Input(format!("--data: no question has what {} needs", about.name)));

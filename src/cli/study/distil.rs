@@ -167,7 +167,8 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     match finished.refused {
         0 => Ok(()),
         refused => {
-            let problem = format!("{refused} of {} questions of the file were refused; their lines say why", lists.len());
+            let problem =
+                format!("{refused} of {} questions of the file were refused; their lines say why", lists.len());
             Err(Failure::Other(anyhow::anyhow!(problem)))
         }
     }

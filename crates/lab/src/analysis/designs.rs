@@ -99,7 +99,8 @@ impl Analysis for Designs {
             let labels = &list.labels[..passages.len()];
             let relevant = labels.iter().position(|label| *label >= settings.threshold);
             if relevant.is_none() && list.answers.is_empty() {
-                let problem = "labels: no passage that is read is relevant, and answers is empty: rankings cannot be compared";
+                let problem =
+                    "labels: no passage that is read is relevant, and answers is empty: rankings cannot be compared";
                 return Err(Refusal::Question(problem.to_owned()));
             }
             let mut asked = Asked::default();
@@ -328,9 +329,7 @@ fn notes(without_scores: usize) -> Vec<String> {
         "nDCG@10 and RR are over the labels of the list's own passages; a difference below 0 is a loss.".to_owned(),
     ];
     if without_scores > 0 {
-        notes.push(format!(
-            "{without_scores} questions have no variable pruning: a passage has no retriever score."
-        ));
+        notes.push(format!("{without_scores} questions have no variable pruning: a passage has no retriever score."));
     }
     notes
 }

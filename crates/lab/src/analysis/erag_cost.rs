@@ -170,8 +170,11 @@ impl Analysis for EragCost {
                 "ratio, a call each",
                 "questions",
             ];
-            let mut table =
-                Table::new(format!("{} per question; ratios are labels over end to end", measure.name), head, Vec::new());
+            let mut table = Table::new(
+                format!("{} per question; ratios are labels over end to end", measure.name),
+                head,
+                Vec::new(),
+            );
             let mut ratios = [
                 Series { name: format!("{}, one call", measure.name), points: Vec::new() },
                 Series { name: format!("{}, a call each", measure.name), points: Vec::new() },

@@ -373,10 +373,18 @@ mod tests {
 
     #[test]
     fn the_verdict_follows_the_gap() {
-        assert!(verdict_for(0.5, 1.0).starts_with("Orders that begin with the same passage are closer"), "{}", verdict_for(0.5, 1.0));
+        assert!(
+            verdict_for(0.5, 1.0).starts_with("Orders that begin with the same passage are closer"),
+            "{}",
+            verdict_for(0.5, 1.0)
+        );
         assert!(verdict_for(0.5, 1.0).contains("nearest one in 100 %, by chance in 25 %"));
         assert!(verdict_for(1.0, 0.5).contains("further apart"));
-        assert!(verdict_for(0.5, 1.0).contains("within / between 0.50, between − within +0.500"), "{}", verdict_for(0.5, 1.0));
+        assert!(
+            verdict_for(0.5, 1.0).contains("within / between 0.50, between − within +0.500"),
+            "{}",
+            verdict_for(0.5, 1.0)
+        );
         assert!(verdict_for(1.0, 1.0).contains("as close as others within the error"));
         assert_eq!(ratio(&[Some(1.0), None, Some(2.0)], &[Some(3.0), Some(9.0), Some(3.0)]), Some(0.5));
         assert_eq!(ratio(&[None], &[Some(1.0)]), None);

@@ -256,7 +256,7 @@ mod tests {
             let answers: Vec<Answer<'_>> = (0..6).map(|_| answer()).collect();
             ReversedRanking.report(&answers, &settings()).unwrap().verdict
         };
-        // The retriever's order is as good as its reverse.
+        // The first-stage order is as good as its reverse.
         let says = |verdict: &str, what: &str, more: &str| {
             assert!(verdict.contains(&format!("({what})")), "{verdict}");
             assert!(verdict.contains(&format!("costs {more} reversing the retriever's")), "{verdict}");

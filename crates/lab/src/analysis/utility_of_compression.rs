@@ -179,7 +179,7 @@ fn table(
 
 /// A context after a compression.
 struct Compressed {
-    /// Tokens of each text that the ranking read, in the retriever's order.
+    /// Tokens of each text that the ranking read, in the first-stage order.
     read: Vec<usize>,
     /// Tokens that remain of them.
     left: usize,

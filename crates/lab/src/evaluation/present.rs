@@ -156,8 +156,8 @@ fn comparisons(report: &mut Report, plan: &Plan, summary: &Summary, lines: &[(&Q
     section
 }
 
-/// The questions on which two systems differ most: by the end-to-end answer where answers were scored, else by the first
-/// metric, under the annotator by which most questions differ.
+/// The questions on which two systems differ most: by the end-to-end answer if answers were scored, else by the first
+/// metric, under the annotator with the most differing questions.
 fn by_question(plan: &Plan, comparison: &Comparison, lines: &[(&Query, &Line)]) -> Option<Table> {
     let metric = plan.metrics.first().map(ToString::to_string).unwrap_or_default();
     let value = |line: &Line, system: &str, annotator: &str| {

@@ -1,4 +1,4 @@
-//! What answers warned of, so that a row is not read without it.
+//! Warnings of the answers, shown with each row.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::report::{Section, Table};
 
-/// Characters of a warning that are told.
+/// Most characters of a warning that are shown.
 const LENGTH: usize = 300;
-/// Kinds of warnings of a row that are told; the rarer ones are counted together.
+/// Kinds of warnings of a row that are shown; the rarer ones are counted together.
 const KINDS: usize = 5;
 
 /// A kind of warning of one row or system.
@@ -17,13 +17,13 @@ const KINDS: usize = 5;
 pub struct Warned {
     /// The row's name.
     pub ranking: String,
-    /// Questions on which it came.
+    /// Questions with this warning.
     pub questions: usize,
     /// The first of its kind.
     pub warning: String,
 }
 
-/// What tells kinds of warnings apart: the text without its numbers and without what it quotes.
+/// The kind of a warning: its text without numbers and quoted parts.
 fn kind(warning: &str) -> String {
     let own: String = warning.split('"').step_by(2).collect::<Vec<_>>().join("\"");
     let parts: Vec<&str> = own.split(|character: char| character.is_ascii_digit()).collect();
@@ -37,9 +37,9 @@ fn cut(warning: &str) -> String {
     }
 }
 
-/// The warnings of the answers of `row`, one list a question: the most frequent kinds first.
+/// The warnings of the answers of `row`, one list per question: the most frequent kinds first.
 pub fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<Warned> {
-    // Of each kind the first text, and the questions.
+    // Per kind, the first text and the number of questions.
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warnings in answers {
         let own: BTreeMap<String, &str> = warnings.iter().rev().map(|text| (kind(text), text.as_str())).collect();
@@ -88,7 +88,7 @@ mod tests {
         // Twice in one answer is one question.
         assert_eq!(told(&[line(&["1 of 2", "3 of 4"])]), [(1, "1 of 2".to_owned())]);
         assert!(told(&[line(&[])]).is_empty());
-        // What is quoted is the generator's own answer, for instance.
+        // The generator's own answer is quoted, for instance.
         let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "a \"b\" c""#])];
         assert_eq!(told(&quoted)[0].0, 1, "a quote in the answer makes another kind");
         let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "Rome""#])];
