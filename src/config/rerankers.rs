@@ -141,8 +141,8 @@ mod tests {
             &[(query, "aa"), (passage, "b")],
             &[("embedding.max_tokens", "256")],
         ];
-        let told: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
-        assert!(told.len() == changed.len() && !told.contains(""), "{told:?}");
+        let settings: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
+        assert!(settings.len() == changed.len() && !settings.contains(""), "{settings:?}");
     }
 
     /// The operator's settings take precedence over the catalogue's entry, which states how the model was trained.

@@ -82,7 +82,10 @@ fn a_comparison_says_which_method_to_take() {
     let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].clone();
     assert!(lines(&beside).lines().map(id).eq(lines(&out).lines().map(id)));
     let told = figure(&at_once, "lists verdict");
-    assert!(told["concurrency"] == 4 && told["sentence"].as_str().unwrap().ends_with("0 tokens a question."), "{told}");
+    assert!(
+        told["concurrency"] == 4 && told["sentence"].as_str().unwrap().ends_with("0 tokens per question."),
+        "{told}"
+    );
     let text = std::fs::read_to_string(beside.join("compare.md")).unwrap();
     assert!(
         text.contains(

@@ -83,7 +83,7 @@ const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared t
 
 impl Analysis for Designs {
     fn about(&self) -> About {
-        About::new("designs", "What cheaper designs lose (MOI, Tables 6 and 7)", &[Need::Task]).least(2)
+        About::new("designs", "Losses of cheaper designs (MOI, Tables 6 and 7)", &[Need::Task]).least(2)
     }
 
     /// Answers are read from explicit orders, which the protocol does not carry.

@@ -61,16 +61,16 @@ fn some_analyses_need_an_engine() {
 /// A server cuts passages that its context does not hold, so a page must not call them whole.
 #[test]
 fn a_page_does_not_say_that_passages_were_whole() {
-    let told = |kind: &str, passage_tokens| {
+    let note = |kind: &str, passage_tokens| {
         let settings = Settings { passage_tokens, ..readings::tests::settings() };
         notes(&about(kind), &settings, &ModelIdentity::scripted(""), 3, 0).remove(0)
     };
     assert_eq!(
-        told("stability", None),
+        note("stability", None),
         "3 questions, the first 5 passages of each; passages as the context holds them; seed 0."
     );
-    assert!(told("stability", Some(64)).contains("; passages of at most 64 tokens; "));
-    assert_eq!(told("equivalence", None), "3 questions; seed 0.", "its passages are answers");
+    assert!(note("stability", Some(64)).contains("; passages of at most 64 tokens; "));
+    assert_eq!(note("equivalence", None), "3 questions; seed 0.", "its passages are answers");
 }
 
 #[test]

@@ -275,9 +275,9 @@ mod tests {
         assert!((figure(&report, "soft, reranked, 5 passages") - 0.2).abs() < 1e-12);
         let one = answers(&question, &[(&[0.1][..], &[0.3][..]); 10]);
         let report = UtilityByDepth.report(&one, &Settings { depths: vec![5], ..settings }).unwrap();
-        let told =
+        let expected =
             "In the retriever's order the first 5 passages have +0.100 soft DeltaSePer; the reranked order is better";
-        assert!(report.verdict.starts_with(told), "{}", report.verdict);
+        assert!(report.verdict.starts_with(expected), "{}", report.verdict);
     }
 
     #[test]

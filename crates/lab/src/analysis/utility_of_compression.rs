@@ -113,7 +113,7 @@ impl Analysis for UtilityOfCompression {
                 continue;
             }
             let name = kind.name();
-            let caption = format!("DeltaSePer ({name}) by the share of tokens that is kept");
+            let caption = format!("DeltaSePer ({name}) by the share of kept tokens");
             let axes = Axes { caption, x: "share of tokens kept", y: "DeltaSePer" };
             report.charts.push(chart::lines(axes, &series(&rows, kind))?);
             let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());

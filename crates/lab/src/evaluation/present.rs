@@ -111,8 +111,8 @@ fn metrics(report: &mut Report, summary: &Summary) -> Section {
     section.tables.push(numbers(report, "", &summary.systems, |system| &system.metrics));
     if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
         section.text.push(
-            "For the end-to-end answers the generator reads the whole list in its context order: the order in which the passages stand in \
-             the prompt, as the rerank response gives it. Metrics are over the ranking."
+            "For the end-to-end answers the generator reads the whole list in its context order: the order of the passages in \
+             the prompt, as in the rerank response. Metrics are over the ranking."
                 .to_owned(),
         );
         section.tables.push(numbers(report, "End-to-end answers", &summary.systems, |system| &system.end_to_end));

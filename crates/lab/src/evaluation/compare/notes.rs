@@ -45,7 +45,7 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         "nDCG@10 of all judged takes its ideal from all relevant passages of the collection, on questions that state their number; \
          passages that the retriever missed count as relevant once."
             .into(),
-        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
+        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection if \
                  their number is given, else by those of the list.", settings.threshold),
         "Tokens are those of the scoring model, and the cost of a request without a cache: evaluated tokens, and those reused from earlier requests \
          and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a separate column."
@@ -83,8 +83,8 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     }));
     notes.extend(opening(settings));
     if !settings.frames.is_empty() {
-        let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
-                    model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
+        let text = "Prompts of rows named `+chat` have the chat template that llama.cpp knows, of `+jinja` the template of the \
+                    model's file, evaluated, and of `+plain` none. They are tested against the same method only. No row is calibrated.";
         notes.push(text.to_owned());
     }
     if settings.by_generator {

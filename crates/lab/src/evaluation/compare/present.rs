@@ -213,14 +213,14 @@ impl Writer<'_> {
     /// Verdicts and warnings as figures.
     fn sentences(&mut self) {
         let group = self.group;
-        let told = |sentence: &str| json!({ "sentence": sentence });
+        let sentence_of = |sentence: &str| json!({ "sentence": sentence });
         let verdict = json!({ "value": group.verdict.choice, "sentence": group.verdict.sentence });
         self.push(None, "verdict", "ranking", Mean::default(), &verdict);
         if let Some(sentence) = &group.prompts {
-            self.push(None, "verdict on prompts", "frame", Mean::default(), &told(sentence));
+            self.push(None, "verdict on prompts", "frame", Mean::default(), &sentence_of(sentence));
         }
         if let Some(sentence) = &group.scorer {
-            self.push(None, "verdict on the scorer", "scorer", Mean::default(), &told(sentence));
+            self.push(None, "verdict on the scorer", "scorer", Mean::default(), &sentence_of(sentence));
         }
         for (at, one) in group.warned.iter().enumerate() {
             let row = group.rows.iter().find(|row| row.name == one.ranking);

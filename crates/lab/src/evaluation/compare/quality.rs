@@ -118,11 +118,11 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
 fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged {
     let relevant = |index: usize| question.list.labels.get(index).is_some_and(|label| *label >= threshold);
     let pairs = outcome.ranking.windows(2).zip(&outcome.outranks);
-    let told = |(pair, probability): (&[usize], &f64)| {
+    let mixed = |(pair, probability): (&[usize], &f64)| {
         let (first, next) = (relevant(pair[0]), relevant(pair[1]));
         (first != next).then_some((*probability, first))
     };
-    pairs.filter_map(told).unzip()
+    pairs.filter_map(mixed).unzip()
 }
 
 /// The calibration error of all questions together. For few numbers it is above 0 even if they are good, and more so in

@@ -86,7 +86,7 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         Some(seconds) => format!(" and {seconds:.3} s"),
         None => String::new(),
     };
-    sentence.push_str(&format!(", for {}{time} a question", cost(chosen)));
+    sentence.push_str(&format!(", for {}{time} per question", cost(chosen)));
     if chosen.name != best.name {
         let more = ndcg(best) - ndcg(chosen);
         let (name, cost) = (&best.name, cost(best));
@@ -194,7 +194,7 @@ mod tests {
         ]);
         let start = "Take b: nDCG@10 0.800, 0.500 above the retriever's order [0.500, 0.500], p = ";
         assert!(verdict.sentence.starts_with(start), "{verdict:?}");
-        assert!(verdict.sentence.ends_with(" after Holm, for 1200 tokens and 0.500 s a question."), "{verdict:?}");
+        assert!(verdict.sentence.ends_with(" after Holm, for 1200 tokens and 0.500 s per question."), "{verdict:?}");
     }
 
     #[test]

@@ -282,8 +282,8 @@ fn fit(lists: &[&Observed], shares: Shares) -> Option<Platt> {
 /// beyond the standard error over lists.
 fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
     // The order of equal values carries no information.
-    let told = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
-    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
+    let unequal = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
+    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(unequal).collect();
     let learnt = settled::per_nat(&by_list.concat())?;
     let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
         let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);

@@ -152,11 +152,11 @@ impl Observed {
     /// second, at least 0, in the unit of the utilities, and true if the first is the relevant one.
     pub fn neighbours(&self, shares: Shares) -> Vec<(f64, bool)> {
         let (values, ranking) = self.placed(shares);
-        let told = |pair: &[usize]| {
+        let mixed_pair = |pair: &[usize]| {
             let (first, gap) = (self.relevant[pair[0]], values[pair[0]] - values[pair[1]]);
             (first != self.relevant[pair[1]]).then_some((gap.max(0.0), first))
         };
-        ranking.windows(2).filter_map(told).collect()
+        ranking.windows(2).filter_map(mixed_pair).collect()
     }
 
     /// [`Self::placed`] of the mixture, before a further stage refined some places.

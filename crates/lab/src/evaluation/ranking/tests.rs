@@ -180,9 +180,9 @@ fn neighbours_by_hand() {
     // retriever's scores.
     let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
     staged.stages = vec![Stage::Together, Stage::Alone, Stage::Retriever, Stage::Retriever];
-    let told: Vec<(bool, bool)> =
+    let pairs: Vec<(bool, bool)> =
         staged.neighbours(shares(0.6)).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
-    assert_eq!(told, [(false, false), (false, true)]);
+    assert_eq!(pairs, [(false, false), (false, true)]);
 }
 
 /// `listwise-bayes` by hand: A is chosen first; given A, C gains more and B nothing. The server ranks by choice.

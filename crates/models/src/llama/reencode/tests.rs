@@ -125,8 +125,8 @@ fn the_second_process_waits_and_takes_the_choice_of_the_first() {
     let note = bench.kept().note();
     std::fs::remove_file(&note).unwrap();
     std::thread::scope(|scope| {
-        let (told, steps) = std::sync::mpsc::channel();
-        let report = move |step: &str| told.send(step.to_owned()).unwrap();
+        let (reported, steps) = std::sync::mpsc::channel();
+        let report = move |step: &str| reported.send(step.to_owned()).unwrap();
         let (settings, store) = (&bench.settings, &bench.store);
         let second = scope.spawn(move || measure(settings, &bench.sha256, store, bytes - 1, &report).unwrap());
         assert!(steps.recv().unwrap().contains("waiting"));
