@@ -1,4 +1,4 @@
-//! What differs between two configurations, for a server that is told to read its own again.
+//! Compares two configurations, for a server that reloads its configuration.
 
 use serde_json::Value;
 

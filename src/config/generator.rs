@@ -1,5 +1,5 @@
-//! The sections `generator` and `scorer`: the model that scores and samples prompts, one that scores in its place, and their
-//! adapters.
+//! The sections `generator` and `scorer`: the model that scores and samples prompts, an optional model that scores
+//! instead, and their adapters.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const ALL_LAYERS: u32 = 999;
 /// Largest absolute value of an adapter's scale.
 const MOST_SCALE: f32 = 100.0;
 
-/// Chat templates by the words of the configuration, the default first.
+/// Chat templates by their values in the configuration, the default first.
 pub const FRAMES: [(&str, Frame); 3] = [("auto", Frame::Chat), ("jinja", Frame::Jinja), ("off", Frame::Plain)];
 
 /// A generator and its load settings.
@@ -46,7 +46,7 @@ pub struct Generator {
 pub struct Adapter {
     /// Catalogue name, or path of a GGUF file.
     pub file: String,
-    /// Factor of what it adds.
+    /// Factor of the adapter's contribution.
     pub scale: f32,
 }
 
@@ -81,7 +81,7 @@ impl Generator {
             keys.fault("scorer.adapter", "needs scorer.model, which is \"off\"");
         }
         if is_on && scorer.model == generator.model && scorer.adapter == generator.adapter {
-            // Both would keep what they learn in the same files.
+            // Both would store their calibrations and profiles in the same files.
             keys.fault("scorer.model", "is the generator itself: set it to \"off\", or give it another adapter");
         }
         Some(scorer).filter(|_| is_on)
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scorer_is_off_until_it_is_named_and_names_what_differs() {
+    fn a_scorer_is_off_by_default_and_overrides_single_keys() {
         assert_eq!(load(&[]).unwrap().scorer, None);
         let flags = [
             ("scorer.model", "x.gguf"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_left_open_or_bounded_and_fit_each_other() {
+    fn sizes_are_automatic_or_bounded_and_fit_each_other() {
         let sizes = |flags: &[(&str, &str)]| load(flags).map(|config| (config.generator.cells, config.generator.batch));
         assert_eq!(sizes(&[]), Ok((0, 0)));
         assert_eq!(sizes(&[("generator.batch", "1024")]), Ok((0, 1024)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rerankers_prompt_is_named_or_left_to_the_file() {
+    fn the_yes_no_prompt_is_automatic_or_named() {
         assert_eq!(load(&[]).unwrap().generator.yes_no_prompt, None);
         let config = load(&[("scorer.model", "x.gguf"), ("scorer.yes_no_prompt", "bge-gemma")]).unwrap();
         assert_eq!(config.scorer.unwrap().yes_no_prompt, Some(YesNoPrompt::BgeGemma));

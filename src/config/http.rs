@@ -16,12 +16,12 @@ pub struct Http {
     pub listen: Option<SocketAddr>,
     /// Method of requests that name none, over HTTP and in tei.v1; `None` for the engine's default.
     pub method: Option<MethodRef>,
-    /// Names beside the generator's own that requests over HTTP may give as `model`, each with a method of its own where it has
-    /// one.
+    /// Model names that HTTP requests may give besides the generator's own, each with its method, if it has one.
     pub aliases: Vec<(String, Option<MethodRef>)>,
-    /// Time of requests over HTTP that state none; `None` for no end.
+    /// Timeout of HTTP requests that state none; `None` for no timeout.
     pub timeout: Option<Duration>,
-    /// Milliseconds that scoring should take in rankings over HTTP by the default method that do not say; `None` for as long as it takes.
+    /// Target for the milliseconds of scoring, in HTTP rankings by the default method that state none; `None` for no
+    /// target.
     pub latency_budget_ms: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn read(keys: &mut Keys) -> Http {
     }
 }
 
-/// The names of `http.model_aliases`, each with the method that it stands for.
+/// The names of `http.model_aliases`, each with its method.
 fn aliases(methods: &str, keys: &mut Keys) -> Vec<(String, Option<MethodRef>)> {
     const KEY: &str = "http.model_aliases";
     let mut aliases: Vec<(String, Option<MethodRef>)> = Vec::new();
@@ -69,7 +69,7 @@ fn aliases(methods: &str, keys: &mut Keys) -> Vec<(String, Option<MethodRef>)> {
 }
 
 impl Config {
-    /// Refuses what only a server cannot do with: names of its HTTP port whose method has no model.
+    /// Checks settings that only a server needs: the methods of its HTTP port must have their models.
     ///
     /// # Errors
     /// [`ConfigError`] with all faults.
@@ -80,7 +80,7 @@ impl Config {
 }
 
 impl Http {
-    /// A fault for each method whose model is not configured: every request by it would be refused.
+    /// A fault per method whose model is not configured: the server would refuse every such request.
     fn check_models(&self, rerankers: &Rerankers, entailment: bool) -> Vec<String> {
         let mut faults = Vec::new();
         let is_configured = |section: &str| match section {

@@ -76,12 +76,12 @@ impl Keys {
         }
     }
 
-    /// Whether a key that starts like this is at fault.
+    /// True if a key that starts like this has a fault.
     pub fn is_faulty(&self, start: &str) -> bool {
         self.faults.iter().any(|fault| fault.starts_with(start))
     }
 
-    /// The key that the value of `key` is from: for one that `[scorer]` inherits, that of `[generator]`.
+    /// The key that holds the value of `key`: a key of `[generator]` if `[scorer]` inherits the value.
     pub fn source(&self, key: &str) -> String {
         self.find(key).0
     }
@@ -119,7 +119,7 @@ impl Keys {
         self.parsed_or(key, word, "other text", |text| Some(text).filter(|text| !text.is_empty()).map(str::to_owned))
     }
 
-    /// A text as `parse` reads it, which the error calls `what`; `None` if the value is `word`.
+    /// A text parsed by `parse`; `what` describes it in the error. `None` if the value is `word`.
     pub fn parsed_or<T>(&mut self, key: &str, word: &str, what: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         self.read(key, &format!("{word:?} or {what}"), |value| {
             if value == word { Some(None) } else { parse(&text(value)?).map(Some) }
@@ -134,7 +134,7 @@ impl Keys {
         })
     }
 
-    /// The value of a key as `parse` reads it. A value that it refuses is a fault, and the default is read in its place.
+    /// The value of a key, parsed by `parse`. A rejected value is a fault, and the default is used instead.
     pub fn read<T: Default>(&mut self, key: &str, allowed: &str, parse: impl Fn(&Value) -> Option<T>) -> T {
         let (source, value) = self.find(key);
         if let Some(read) = parse(value) {
@@ -146,7 +146,7 @@ impl Keys {
         default.unwrap_or_default()
     }
 
-    /// The value of a key, and the key that it is from.
+    /// The value of a key, and the key that holds it.
     fn find(&self, key: &str) -> (String, &Value) {
         let found = get(&self.values, key).map(|value| (key.to_owned(), value));
         let inherited = || {
@@ -157,7 +157,7 @@ impl Keys {
         found.or_else(inherited).unwrap_or_else(default)
     }
 
-    /// Removes unknown keys and what is not a section. Each is a fault.
+    /// Removes unknown keys and values that are not sections. Each is a fault.
     fn refuse_unknown(&mut self) {
         let known = known(&self.defaults);
         let sections: Vec<&str> = known.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
@@ -192,12 +192,12 @@ fn known(defaults: &Value) -> Vec<String> {
     };
     let sections = defaults.as_object().into_iter().flatten();
     let listed = sections.flat_map(|(section, _)| of(section).into_iter().map(move |key| format!("{section}.{key}")));
-    // The worker of both models follows `generator.reproducible`.
+    // `generator.reproducible` applies to both models.
     let scorers = of("generator").into_iter().filter(|key| key != "model" && key != "reproducible");
     listed.chain(scorers.map(|key| format!("scorer.{key}"))).collect()
 }
 
-/// The fault of an unknown key, with the known one that is most like it.
+/// The error for an unknown key, with the most similar known key.
 fn unknown(path: &str, known: &[String]) -> String {
     let (section, name) = path.split_once('.').unwrap_or((path, ""));
     let similarity = |other: &String| {
@@ -222,7 +222,7 @@ fn unknown(path: &str, known: &[String]) -> String {
     }
 }
 
-/// The key of `[generator]` from which a key of `[scorer]` takes its value if it is absent.
+/// The key of `[generator]` whose value a key of `[scorer]` inherits.
 fn inherits(key: &str) -> Option<String> {
     let name = key.strip_prefix("scorer.").filter(|name| !NOT_INHERITED.contains(name))?;
     Some(format!("generator.{name}"))
@@ -238,7 +238,7 @@ fn default_of<'value>(defaults: &'value Value, key: &str) -> Option<&'value Valu
     get(defaults, key).or_else(same)
 }
 
-/// Texts that are numbers, true or false become so: values from the environment and from flags are text.
+/// Converts texts that are numbers or booleans: values from the environment and from flags are text.
 fn type_texts(value: &mut Value) {
     match value {
         Value::Object(members) => members.values_mut().for_each(type_texts),
@@ -259,7 +259,7 @@ fn type_texts(value: &mut Value) {
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        // A name of digits.
+        // A name made of digits.
         Value::Number(_) => Some(value.to_string()),
         _ => None,
     }
@@ -274,8 +274,8 @@ fn number<T: FromStr + PartialOrd>(value: &Value, range: &RangeInclusive<T>) -> 
     number.parse().ok().filter(|number| range.contains(number))
 }
 
-/// The variables of a process. Ours must be UTF-8: one that was passed over would leave a setting at its default, and with it perhaps
-/// callers without certificates or tokens. Others need not be.
+/// Checks the variables of a process. Ours must be UTF-8: a skipped one would leave a setting at its default, perhaps
+/// without client certificates or tokens. Other variables need not be UTF-8.
 pub(super) fn environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<(String, String)>, ConfigError> {
@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
 
-    /// They were passed over: with `RERANKD__TLS__CLIENT_CA` the server asked for no certificates.
+    /// A skipped `RERANKD__TLS__CLIENT_CA` would turn off client certificates.
     #[test]
     fn a_variable_of_ours_must_be_utf_8() {
         let broken = || OsString::from_vec(b"/etc/caf\xe9".to_vec());

@@ -32,10 +32,10 @@ pub use security::{Security, client_token};
 
 use keys::Keys;
 
-/// Addresses, as errors call them.
+/// Addresses, as errors describe them.
 const ADDRESS: &str = "an address and port";
 
-/// Longest duration that is taken, a year: longer ones overflow a clock.
+/// Longest accepted duration, a year: longer ones overflow a clock.
 const MOST_SECONDS: u64 = 365 * 86_400;
 
 /// Maximum number of passage orders in a design, and of contexts in a request.
@@ -50,12 +50,12 @@ const VERDICTS: usize = 65_536;
 pub struct ConfigError {
     /// One message per fault, each starting with its key or file.
     pub faults: Vec<String>,
-    /// The files of certificates and tokens that the configuration names, for a server that lists their faults, too.
+    /// Certificate and token files of the configuration; a server also reports their faults.
     pub files: AccessFiles,
 }
 
 impl ConfigError {
-    /// A fault beyond which nothing is known.
+    /// A fault that prevents reading the rest.
     fn one(fault: String) -> Self {
         Self { faults: vec![fault], files: AccessFiles::default() }
     }
@@ -80,9 +80,9 @@ pub struct Server {
     pub message_bytes: usize,
     /// Time that a stopping server waits for requests in flight.
     pub drain: Duration,
-    /// Time that a stopping server still takes requests, while its health says NOT_SERVING.
+    /// Time in which a stopping server still accepts requests while its health says NOT_SERVING.
     pub lame_duck: Duration,
-    /// Whether reflection is served.
+    /// True to serve reflection.
     pub reflection: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct Entailment {
     pub worker: EntailmentOptions,
 }
 
-/// Position-bias profiles that may arrange contexts. Each of these includes the previous one.
+/// Position-bias profiles that may arrange contexts. Each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Profiles {
     Calibrated,
@@ -120,7 +120,7 @@ impl Profiles {
 pub struct Config {
     /// Settings of the gRPC server.
     pub server: Server,
-    /// Who may connect.
+    /// Access control and bounds on connections.
     pub security: Security,
     /// Settings of HTTP/JSON and of tei.v1.
     pub http: Http,
@@ -132,21 +132,21 @@ pub struct Config {
     pub scheduler: SchedulerOptions,
     /// Settings of the generator.
     pub generator: Generator,
-    /// Settings of the generator that scores passages in its place; `None` where it scores itself.
+    /// Settings of the scorer; `None` if the generator scores.
     pub scorer: Option<Generator>,
     /// Settings of the entailment model.
     pub entailment: Entailment,
-    /// Settings of the models that score passages.
+    /// Settings of the reranker and the embedding model.
     pub rerankers: rerankers::Rerankers,
-    /// Whether fits of served requests are added to the learnt position-bias profiles.
+    /// True to add fits of served requests to the learnt position-bias profiles.
     pub learn_position_bias: bool,
-    /// Whether learnt profiles may arrange requests without a context order. Other callers' requests influence them.
+    /// True if learnt profiles may arrange requests without a context order. Other callers' requests influence them.
     pub use_learnt_position_bias: bool,
-    /// Whether the generator has the profile that comes with the program.
+    /// True if the generator may use the profile that comes with the program.
     pub use_built_in_position_bias: bool,
     /// Folder of model files, with the catalogue.
     pub store: Store,
-    /// The catalogue beside the built-in one; `None` for none.
+    /// The additional catalogue; `None` for none.
     pub catalog: Option<PathBuf>,
     /// Log levels in the syntax of tracing's `EnvFilter`.
     pub log_filter: String,
@@ -154,7 +154,7 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Address of the page of metrics; `None` for no page.
     pub metrics: Option<SocketAddr>,
-    /// Where traces go; `None` for no traces.
+    /// Exporter of traces; `None` for no traces.
     pub traces: Option<TraceOptions>,
     effective: Value,
 }
@@ -162,7 +162,7 @@ pub struct Config {
 /// Variable that names the configuration file.
 pub const FILE: &str = "RERANKD_CONFIG";
 
-/// Whether [`FILE`] is set to nothing, and so names none.
+/// True if [`FILE`] is set but empty, so it names no file.
 #[must_use]
 pub fn names_no_file() -> bool {
     std::env::var_os(FILE).is_some_and(|name| name.is_empty())
@@ -192,7 +192,7 @@ impl Config {
         validate(Keys::merge(file, environment, flags)?, &variable)
     }
 
-    /// The generator and the scorer, where there is one, each with its section.
+    /// The generator and, if configured, the scorer, each with its section.
     pub fn generators(&self) -> impl Iterator<Item = (Role, &Generator)> {
         let scorer = self.scorer.iter().map(|scorer| (Role::Scorer, scorer));
         std::iter::once((Role::Generator, &self.generator)).chain(scorer)
@@ -205,7 +205,7 @@ impl Config {
     }
 }
 
-/// Reads all keys. Keys that were at fault before have their default values here.
+/// Reads all keys. Faulty keys have their default values.
 fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let listen = keys.read("server.listen", ADDRESS, |value| value.as_str()?.parse().ok().map(Some));
     let server = Server {
@@ -245,7 +245,7 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
     if root.is_none() {
         keys.fault("models.store", "must be set, because this user has no cache folder");
     }
-    // Compose files set a missing variable to nothing, and a token that was read from a file ends with its line.
+    // Compose files set a missing variable to nothing, and a token read from a file ends with a newline.
     let given = |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let hub = fetch::Hub { endpoint: given("HF_ENDPOINT"), token: given("HF_TOKEN") };
     let entailment = Entailment {
@@ -303,7 +303,7 @@ fn limits(permit_wait: Option<Duration>, keys: &mut Keys) -> engine::Limits {
     }
 }
 
-/// How much of the KV cache of passages is kept.
+/// Cache settings of passages.
 fn passage_cache(keys: &mut Keys) -> warm::Options {
     let memory_bytes = keys.number_or("passage_cache.memory_bytes", "off", 1..=1 << 50);
     let bytes = keys.number("passage_cache.disk_bytes", 1..=1 << 50);

@@ -1,4 +1,4 @@
-//! The sections `metrics` and `traces`: where a server shows what it does.
+//! The sections `metrics` and `traces`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The sections `reranker` and `embedding`: models that score passages beside the generator.
+//! The sections `reranker` and `embedding`.
 
 use std::ops::RangeInclusive;
 
@@ -16,25 +16,26 @@ const USUAL_TOKENS: usize = 512;
 pub struct PassageModel {
     /// Catalogue name, or path of a file or folder.
     pub model: String,
-    /// Maximum number of tokens of a pair, or of a text for an embedding model; the model's own maximum where that is lower.
+    /// Maximum number of tokens of a pair, or of a text for an embedding model; the model's own maximum if that is
+    /// lower.
     pub most_tokens: usize,
     /// Threads per step; at least 1.
     pub threads: usize,
     /// Pairs or texts per step; 0 lets the runtime choose. Only tests set it.
     pub batch: usize,
-    /// Text before every query; `None` if its catalogue entry says it, and for a cross-encoder.
+    /// Text before every query; `None` to use the catalogue's, and for a cross-encoder.
     pub query_prefix: Option<String>,
-    /// Text before every passage; `None` if its catalogue entry says it, and for a cross-encoder.
+    /// Text before every passage; `None` to use the catalogue's, and for a cross-encoder.
     pub passage_prefix: Option<String>,
-    /// How the vectors of the tokens become one; `None` where the model's files say it, and for a cross-encoder.
+    /// How token vectors become one; `None` to follow the model's files, and for a cross-encoder.
     pub pooling: Option<Pooling>,
-    /// Texts whose vectors are kept; 0 for a cross-encoder.
+    /// Number of cached vectors; 0 for a cross-encoder.
     pub cache_entries: usize,
 }
 
 impl PassageModel {
-    /// The settings that its scores depend on beside its files, as text; empty where they are the defaults. Scores of a network that
-    /// quantises over the whole batch depend on the batch.
+    /// The settings, besides the files, that the scores depend on, as text; empty for the defaults. Scores of a network
+    /// that quantises over the whole batch depend on the batch.
     #[must_use]
     pub fn own_settings(&self) -> String {
         let Self { most_tokens, batch, pooling, .. } = self;
@@ -49,7 +50,7 @@ impl PassageModel {
         format!("{}:{query_prefix}{passage_prefix}:{most_tokens}:{batch}{pooling}", query_prefix.len())
     }
 
-    /// These settings, and where they say nothing those of the catalogue's entry.
+    /// These settings, completed by the catalogue's entry.
     #[must_use]
     pub fn completed_by(&self, catalog: &Catalog) -> Self {
         let mut whole = self.clone();
@@ -67,8 +68,8 @@ impl PassageModel {
 pub struct Rerankers {
     /// The model of the method `cross-encoder`; `None` turns the method off.
     pub reranker: Option<PassageModel>,
-    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns the method off, and the
-    /// default does without.
+    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns the method off, and
+    /// the default works without cosines.
     pub embedding: Option<PassageModel>,
 }
 
@@ -122,9 +123,9 @@ mod tests {
         assert_eq!((model.most_tokens, model.batch), (512, 0));
     }
 
-    /// What was measured with the defaults stays bound to the file alone.
+    /// Measurements with the defaults are bound to the file alone.
     #[test]
-    fn settings_that_change_scores_are_told_and_the_defaults_are_not() {
+    fn settings_that_change_scores_are_listed_and_the_defaults_are_not() {
         let of = |flags: &[(&str, &str)]| load(flags).unwrap().rerankers.embedding.unwrap().own_settings();
         assert_eq!(of(&[]), "");
         assert_eq!(of(&[("generator.threads", "3"), ("embedding.cache_entries", "off")]), "");
@@ -140,11 +141,11 @@ mod tests {
             &[(query, "aa"), (passage, "b")],
             &[("embedding.max_tokens", "256")],
         ];
-        let told: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
-        assert!(told.len() == changed.len() && !told.contains(""), "{told:?}");
+        let settings: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
+        assert!(settings.len() == changed.len() && !settings.contains(""), "{settings:?}");
     }
 
-    /// An entry of the catalogue says how its model was trained; what the operator says goes before it.
+    /// The operator's settings take precedence over the catalogue's entry, which states how the model was trained.
     #[test]
     fn the_catalogue_completes_what_is_not_set() {
         let config = load(&[]).unwrap();

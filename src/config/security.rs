@@ -1,4 +1,4 @@
-//! Sections `[tls]`, `[auth]` and `[connections]`: who may connect, and within which bounds.
+//! Sections `[tls]`, `[auth]` and `[connections]`: access control and bounds on connections.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use super::MOST_SECONDS;
 use super::keys::Keys;
 use server::transport::{AccessFiles, Bounds, TlsFiles};
 
-/// Who may connect to the server, and within which bounds.
+/// Access control and bounds on connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Security {
     /// Files of certificates and tokens. They are read at the start of the server.
@@ -62,8 +62,8 @@ impl Security {
     }
 }
 
-/// The token that a command presents to a server (`RERANKD_TOKEN`), and never a flag: other users see command lines. White space
-/// around it is not part of it: a variable that was made of a file ends with the file's line.
+/// The token that a command presents to a server (`RERANKD_TOKEN`). It is never a flag, because other users see command
+/// lines. Surrounding white space is removed: a variable made from a file ends with a newline.
 ///
 /// # Errors
 /// The variable is not UTF-8.

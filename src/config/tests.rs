@@ -39,7 +39,7 @@ fn all_faults_are_listed_at_once() {
     for expected in ["limits.pasages: unknown key", "limits.passages: must be between", "nonsense.x: unknown section"] {
         assert!(faults.contains(expected), "{faults}");
     }
-    // What was found of the type of a value does not hide what is wrong with the others.
+    // A value of the wrong type does not hide the other faults.
     let text = "[limits]\npasages = 7\npassages = \"many\"\nqueue_length = 0\n[tls]\ncertificate = true\nkey = \"k.pem\"\n\
                 [server]\nlisten = \"0.0.0.0:1\"\n[log]\nformat = \"xml\"\n[models]\nstore = [1]";
     let error = load(text, &[], &[]).unwrap_err();
@@ -112,13 +112,13 @@ fn the_wait_of_requests_without_a_deadline_is_bounded_unless_it_is_unlimited() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_is_named() {
+fn a_file_that_is_not_toml_is_named() {
     assert!(load("[limits", &[], &[]).unwrap_err().to_string().contains("rerankd.toml"));
     let missing = Config::from_parts(Some(Path::new("/nowhere/rerankd.toml")), &[], &[]).unwrap_err();
     assert!(missing.to_string().starts_with("/nowhere/rerankd.toml: "));
 }
 
-/// Compose files set a variable to nothing where it is missing, and a token that was read from a file ends with its line.
+/// Compose files set a missing variable to nothing, and a token read from a file ends with a newline.
 #[test]
 fn an_empty_variable_is_not_set() {
     let empty = [("HF_ENDPOINT", ""), ("HF_TOKEN", " "), ("ORT_DYLIB_PATH", ""), ("RERANKD__LIMITS__PASSAGES", "")];

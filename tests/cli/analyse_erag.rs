@@ -60,7 +60,7 @@ fn labels_are_correlated_with_the_answers() {
     let folder = tempfile::tempdir().unwrap();
     let (data, out) = (written(folder.path(), &lists()), folder.path().join("out"));
     let figures = analysed("erag-correlation", &data, &out, &["--passages", "3"]);
-    checked_page(&out, "Which labels agree with the answer from the whole list");
+    checked_page(&out, "Agreement of labels with the answer from the whole list");
     let results: Vec<Value> =
         read(&out, "results.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(results.len(), 3);
@@ -91,7 +91,7 @@ fn costs_are_the_same_in_every_run_but_for_their_seconds() {
     let data = written(folder.path(), &lists());
     let (once, twice) = (folder.path().join("once"), folder.path().join("twice"));
     let figures = analysed("erag-cost", &data, &once, &["--passages", "6"]);
-    checked_page(&once, "What labels of passages cost against the answer from the whole list");
+    checked_page(&once, "Cost of passage labels and of the answer from the whole list");
     analysed("erag-cost", &data, &twice, &["--passages", "6", "--questions", "2"]);
     let continued = analysed("erag-cost", &data, &twice, &["--passages", "6"]);
     // The third question is the first one of the continued process.
@@ -134,7 +134,7 @@ fn measures_are_correlated_with_the_answers_from_the_first_passages() {
     lists[2].as_object_mut().unwrap().remove("relevant");
     let (data, out) = (written(folder.path(), &lists), folder.path().join("out"));
     let figures = analysed("recall-correlation", &data, &out, &["--passages", "3"]);
-    checked_page(&out, "Whether a measure of retrieval needs the number of relevant documents");
+    checked_page(&out, "Does a measure of retrieval need the number of relevant documents?");
     for line in read(&out, "results.jsonl").lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         let numbers = |field: &str| -> Vec<f64> {

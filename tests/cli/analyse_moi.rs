@@ -120,7 +120,7 @@ fn designs_are_measured_by_labels_and_answers_and_a_list_without_either_is_refus
     let data = data(folder.path());
     let refused = run(&["analyse", "designs", "--data", &data, "--skip", "2"]);
     assert!(!refused.status.success());
-    assert!(error(&refused).contains("labels: none of the passages"), "{}", error(&refused));
+    assert!(error(&refused).contains("labels: no passage"), "{}", error(&refused));
 }
 
 #[test]

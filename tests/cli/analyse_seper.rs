@@ -95,7 +95,7 @@ fn depth_has_both_orders_at_every_number_of_passages() {
     assert!(!two.keys().any(|name| name.contains("1 passages")));
     for (kind, depths, problem) in [
         ("utility-by-depth", "1,11", "--depths: 11 of the first 10 passages"),
-        ("sample-size", "1", "--depths: sample-size has none"),
+        ("sample-size", "1", "--depths: sample-size does not use depths"),
     ] {
         let refused = run(&["analyse", kind, "--data", &lists(folder.path()), "--depths", depths]);
         assert!(refused.status.code() == Some(2) && error(&refused).contains(problem), "{}", error(&refused));

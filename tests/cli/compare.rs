@@ -82,7 +82,10 @@ fn a_comparison_says_which_method_to_take() {
     let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].clone();
     assert!(lines(&beside).lines().map(id).eq(lines(&out).lines().map(id)));
     let told = figure(&at_once, "lists verdict");
-    assert!(told["concurrency"] == 4 && told["sentence"].as_str().unwrap().ends_with("0 tokens a question."), "{told}");
+    assert!(
+        told["concurrency"] == 4 && told["sentence"].as_str().unwrap().ends_with("0 tokens per question."),
+        "{told}"
+    );
     let text = std::fs::read_to_string(beside.join("compare.md")).unwrap();
     assert!(
         text.contains(
@@ -284,7 +287,7 @@ fn bad_input_names_the_place() {
         (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
         (
             &["--data", &good, "--methods", "moi,mio"],
-            "--methods: \"mio\" is no ranking method; methods are cascade, moi, ",
+            "--methods: \"mio\" is not a ranking method; methods are cascade, moi, ",
         ),
         (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
         (&["--data", &good, "--relevance-threshold", "0"], "must be a number above 0"),

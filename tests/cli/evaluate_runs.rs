@@ -181,7 +181,7 @@ fn bad_input_of_both_names_the_place() {
         (vec!["evaluate", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" is given twice"),
         (vec!["evaluate", "--out", &out], "a file of questions, or a run (--run FILE), is missing"),
         (vec!["evaluate", &data, "--run", &bad, "--out", &out], "bad.run:2"),
-        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is no annotator"),
+        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is not an annotator"),
         (vec!["evaluate", &data, "--run", &good, "-m", "P@x", "--out", &out], "metric \"P@x\""),
     ];
     for (arguments, problem) in cases {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::lines::{self, Remarks};
-use super::passages::settled;
+use super::passages::title_as_text;
 use super::{FileError, Warnings, name, names};
 use rag_metrics::quoted;
 
@@ -193,7 +193,7 @@ impl Document {
         self.id = Some(id.ok_or_else(|| Without::Bad(fields.missing("_id")))?);
         let text = fields.passage_text(names::TEXT).map_err(Without::Bad)?.unwrap_or_default();
         let title = fields.passage_text(names::TITLE).map_err(Without::Bad)?.unwrap_or_default();
-        (self.title, self.text) = settled(&title, &text);
+        (self.title, self.text) = title_as_text(&title, &text);
         if !self.text.trim().is_empty() {
             Ok(())
         } else if fields.lacks(names::TEXT) {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_costs_its_document() {
+    fn a_bad_line_affects_only_its_document() {
         let text = "{\"_id\":\"zz\",\"text\":\"x\\ud83d\"}\n{broken\n[1]\n{\"text\":\"no id\"}\n{\"_id\":\"n\",\"text\":[5]}\n\
                     {\"_id\":\"blank\",\"text\":\"\"}\n# a comment\n{\"_id\":\"other\",\"text\":\"\"}\n\
                     \u{feff}{\"_id\":\"a\",\"text\":\"one\"}\r\n";
@@ -295,7 +295,7 @@ mod tests {
 
     /// A byte of another encoding, a missing id, or answers of another shape must not refuse other queries.
     #[test]
-    fn a_bad_line_of_queries_costs_its_query() {
+    fn a_bad_line_of_queries_affects_only_its_query() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, b"\tWho?\na\tcaf\xe9\nb\tWhen?\n").unwrap();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn three_forms_say_the_same() {
+    fn three_forms_are_equivalent() {
         let lines = [
             r#"{"id": "q", "question": "Who?", "answers": ["Ada", "A. Voss"], "candidates": [
                 {"system": "a", "text": "Ada Voss", "equivalent": true}, {"id": "b", "answer": "Orrin", "label": 0}]}"#,

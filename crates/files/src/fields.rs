@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_told_with_those_that_are_there() {
+    fn the_error_for_a_missing_field_lists_the_existing_ones() {
         let fault = |value: &Value| Fields::of(value, "").unwrap().missing("passages");
         assert_eq!(
             fault(&json!({ "ctx": [], "question": "q" })),
@@ -311,22 +311,22 @@ mod tests {
         );
         assert_eq!(fault(&json!({})), "passages: is missing; the line has no fields");
         let many: Map<String, Value> = (0..100).map(|at| (format!("{at:03}{}", "é".repeat(500)), json!(1))).collect();
-        let told = fault(&Value::Object(many));
-        assert!(told.len() < 260 && told.ends_with(" more"), "{told}");
+        let error = fault(&Value::Object(many));
+        assert!(error.len() < 260 && error.ends_with(" more"), "{error}");
     }
 
     #[test]
     fn an_error_holds_200_bytes_of_a_value() {
         let error = serde_json::from_str::<u8>(&format!("\"{}\"", "é".repeat(10_000))).unwrap_err();
-        let told = json_fault(&error);
-        assert!(told.len() < 230 && told.contains("(column "), "{told}");
+        let error = json_fault(&error);
+        assert!(error.len() < 230 && error.contains("(column "), "{error}");
         let error = serde_json::from_str::<Value>("{\n[").unwrap_err();
         assert_eq!(json_fault(&error), "key must be a string (line 2, column 1)");
     }
 
     #[test]
-    fn a_line_that_was_encoded_twice_is_called_so() {
-        let told = Fields::of(&json!("{\"question\": \"q\"}"), "").err().unwrap();
-        assert_eq!(told, "is a string that holds JSON: it was encoded twice");
+    fn a_line_that_was_encoded_twice_is_reported() {
+        let error = Fields::of(&json!("{\"question\": \"q\"}"), "").err().unwrap();
+        assert_eq!(error, "is a string that holds JSON: it was encoded twice");
     }
 }

@@ -157,7 +157,7 @@ mod tests {
         packed.finish().unwrap()
     }
 
-    /// A list for comparisons may have graded labels instead of marks; the grades are kept.
+    /// A list for comparisons may have graded labels instead of marks. Grades are not rounded to marks.
     #[test]
     fn a_passage_is_marked_or_labelled() {
         let folder = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ mod tests {
 
     /// A few megabytes may unpack to as many gigabytes.
     #[test]
-    fn a_file_unpacks_to_so_many_bytes() {
+    fn the_unpacked_size_is_bounded() {
         let most = unpacked(&gzipped(&[b'x'; 1_000]), 1_000).unwrap();
         assert_eq!(most, [b'x'; 1_000]);
         let more = unpacked(&gzipped(&[b'x'; 1_001]), 1_000).unwrap_err().to_string();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_so_many_bytes() {
+    fn the_length_of_a_line_is_bounded() {
         let mut file = &b"abc\n\nabcd\nabcd"[..];
         assert_eq!(next_line(&mut file, 4).unwrap(), b"abc\n");
         assert_eq!(next_line(&mut file, 4).unwrap(), b"\n");
@@ -226,7 +226,7 @@ mod tests {
 
     /// Otherwise it would be part of the first id, and the query would have no judgements.
     #[test]
-    fn a_byte_order_mark_is_no_text() {
+    fn a_byte_order_mark_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("marked");
         let text = "\u{feff}q1 0 d1 1\n\u{feff}q2 0 d1 1\n";

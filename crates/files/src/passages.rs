@@ -40,7 +40,7 @@ impl Given {
 }
 
 /// Title and text without their leading byte-order marks. A title without text becomes the text.
-pub(super) fn settled(title: &str, text: &str) -> (String, String) {
+pub(super) fn title_as_text(title: &str, text: &str) -> (String, String) {
     let (title, text) = (title.trim_start_matches(MARK), text.trim_start_matches(MARK));
     let alone = text.trim().is_empty() && !title.trim().is_empty();
     let (title, text) = if alone { ("", title) } else { (title, text) };
@@ -50,7 +50,7 @@ pub(super) fn settled(title: &str, text: &str) -> (String, String) {
 /// The passage at this position of a list, or of a file if `path` is empty. Its id defaults to its position.
 fn given(value: &Value, path: &str, position: usize) -> Result<Given, String> {
     let plain = |text: &str| {
-        let (title, text) = settled("", text);
+        let (title, text) = title_as_text("", text);
         let passage = Passage { id: position.to_string(), title, text, retriever_score: None };
         Given { index: position, passage, label: Ok(None) }
     };
@@ -62,7 +62,7 @@ fn given(value: &Value, path: &str, position: usize) -> Result<Given, String> {
         value => return Ok(plain(&scalar(value).unwrap_or_default())),
     };
     let text = fields.passage_text(names::TEXT)?.unwrap_or_default();
-    let (title, text) = settled(&fields.passage_text(names::TITLE)?.unwrap_or_default(), &text);
+    let (title, text) = title_as_text(&fields.passage_text(names::TITLE)?.unwrap_or_default(), &text);
     let id = fields.identifier(names::DOCUMENT_ID)?.unwrap_or_else(|| position.to_string());
     let passage = Passage { id, title, text, retriever_score: fields.number(names::SCORE)? };
     Ok(Given { index: position, passage, label: label(&fields) })
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passage_without_text_costs_itself() {
+    fn a_passage_without_text_affects_only_itself() {
         let file = "\"a lamp\"\n\"\"\nnull\n{\"text\": null}\n{\"id\": 7}\n{\"title\": \"T\", \"text\": \" \"}\n{\"title\": \"U\"}\n";
         let (kept, warnings) = read(file, Empty::Ranked);
         let kept: Vec<(String, String, String)> =
@@ -203,13 +203,13 @@ mod tests {
         let of = |id: &str, text: &str| (id.to_owned(), String::new(), text.to_owned());
         let empty = ["1", "2", "3", "7"].map(|id| of(id, ""));
         assert_eq!(kept, [&[of("0", "a lamp")], &empty[..], &[of("5", "T"), of("6", "U")]].concat());
-        let told = |end: &str| {
+        let expected = |end: &str| {
             let named = "; it has the fields \"id\"";
             [("2", ""), ("3", ""), ("4", ""), ("5", named)]
                 .map(|(line, named)| format!("{line}: has no text: {end}{named}"))
         };
-        assert_eq!(warnings, told("it is ranked last, with the score 0"));
-        assert_eq!(read(file, Empty::LeftOut).1, told("it is left out"));
+        assert_eq!(warnings, expected("it is ranked last, with the score 0"));
+        assert_eq!(read(file, Empty::LeftOut).1, expected("it is left out"));
     }
 
     /// A label of another type must not refuse files of commands that ignore labels.
@@ -266,7 +266,7 @@ mod tests {
             };
             let file: String = ids.iter().map(line).collect();
             let (read, warnings) = read(&file, Empty::Ranked);
-            let (title, text) = settled(&title, &text);
+            let (title, text) = title_as_text(&title, &text);
             let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), retriever_score: Some(score) };
             let expected: Vec<_> = ids.iter().enumerate().map(|(at, id)| (at + 1, passage(id))).collect();
             prop_assert_eq!((read, warnings), (Ok(expected), Vec::new()));

@@ -422,7 +422,7 @@ mod tests {
 
     /// A comment with tabs must not decide if there are rows.
     #[test]
-    fn a_comment_decides_nothing_beside_rows() {
+    fn comments_are_ignored_if_there_are_rows() {
         let judged = judgements("# tuned on:\tdev\tk1=0.9 b=0.4\nq1\t0\td1\t1\n", path()).unwrap();
         assert!(same(judged["q1"]["d1"], 1.0));
     }

@@ -10,7 +10,7 @@ const LISTED: usize = 20;
 /// Warnings that name file and line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Warnings {
-    told: Vec<String>,
+    listed: Vec<String>,
     more: usize,
 }
 
@@ -27,8 +27,8 @@ impl Warnings {
     }
 
     fn add(&mut self, warning: impl FnOnce() -> String) {
-        if self.told.len() < LISTED {
-            self.told.push(warning());
+        if self.listed.len() < LISTED {
+            self.listed.push(warning());
         } else {
             self.more += 1;
         }
@@ -37,7 +37,7 @@ impl Warnings {
     /// The first warnings, then the number of the others.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let more = (self.more > 0).then(|| format!("{} more warnings of these files", self.more));
-        self.told.iter().cloned().chain(more)
+        self.listed.iter().cloned().chain(more)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Studies on many questions: how a retriever is judged, what methods gain, what the papers' studies say of a generator, and
+//! Studies on many questions: evaluation of retrieval, comparison of methods, the papers' studies of a generator, and
 //! training data from its preferences.
 
 pub mod analysis;
@@ -6,7 +6,7 @@ pub mod distil;
 pub mod evaluation;
 pub mod study;
 
-// The texts on which formats stumble are those of the crate `files`.
+// Difficult texts for the formats, from the crate `files`.
 #[cfg(test)]
 #[path = "../../files/src/odd.rs"]
 mod odd;

@@ -202,7 +202,7 @@ mod tests {
 
     /// Output of pip 23 and 24 behind a proxy that refuses connections.
     #[test]
-    fn the_cause_of_a_failed_download_is_told() {
+    fn the_cause_of_a_failed_download_is_reported() {
         let refused = "WARNING: Retrying (Retry(total=0)) after connection broken by 'Connection refused'\n\
                        ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)\n\
                        ERROR: No matching distribution found for x==1\n\n";

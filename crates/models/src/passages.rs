@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_tokens_are_cut_where_the_caller_says_so_and_a_prefix_stays() {
+    fn the_first_tokens_are_cut_on_request_and_a_prefix_stays() {
         let rest = |kept, available| {
             let mut tokens: Vec<u32> = (0..10).collect();
             let shortening = Shortening { passage_tokens: Some(8), truncate: true, from_start: true };

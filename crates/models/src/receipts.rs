@@ -82,7 +82,7 @@ mod tests {
 
     /// Bit rot does not change the times, so the receipt would stay valid.
     #[test]
-    fn what_is_forgotten_is_hashed_again() {
+    fn a_file_without_receipt_is_hashed_again() {
         let folder = tempfile::tempdir().unwrap();
         let (receipts, model) = (folder.path().join("receipts"), folder.path().join("model.gguf"));
         std::fs::write(&model, "good").unwrap();

@@ -25,7 +25,7 @@ impl Scratch {
     /// No folder can be made.
     pub fn new_in(root: &Path, prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(root)?;
-        // The file gets its name after it is locked, so nobody finds it unlocked.
+        // The file gets its name after it is locked, so no process finds it unlocked.
         let unnamed = folder.path().join("unlocked");
         let lock = File::create(&unnamed)?;
         // On a file system without locks the folder of a killed process is not removed, only reported.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() {
+    fn folders_of_killed_processes_are_removed_and_folders_in_use_are_not() {
         let root = tempfile::tempdir().unwrap();
         left(root.path(), ".pull-killed", true);
         left(root.path(), ".pull-without-locks", false);

@@ -15,10 +15,11 @@ use lab::study::Event;
 
 /// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
 ///
-/// The data are labelled lists as for `rerankd compare`; some analyses need "answers", the reference answers, too, and leave out
-/// questions that lack them. `equivalence` reads judged answers (docs/papers.md). Without --out the tables are printed, and nothing is kept. With it the folder gets analysis.html,
-/// analysis.md, figures.jsonl and results.jsonl (one line per question), and an interrupted analysis continues when the same
-/// command is given again.
+/// The data are labelled lists as for `rerankd compare`. Analyses that compare answers need "answers", the reference
+/// answers, and leave out questions without them. `equivalence` reads judged answers (docs/papers.md). Without --out
+/// the tables are printed, and nothing is saved. With --out the folder gets analysis.html, analysis.md, figures.jsonl
+/// and results.jsonl (one line per question), and an interrupted analysis continues when the same command is given
+/// again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
@@ -32,23 +33,23 @@ pub(in crate::cli) struct AnalyseArgs {
     /// The analysis.
     #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(analysis::all().map(|one| one.about().name)))]
     kind: String,
-    /// Labelled lists, for equivalence judged answers, one JSON object a line; may be repeated.
+    /// Labelled lists, or judged answers for equivalence, one JSON object per line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     #[command(flatten)]
     study: StudyArgs,
-    /// Use the first N passages of each list; by default as many as suit the analysis.
+    /// Use the first N passages of each list; the default depends on the analysis.
     #[arg(long, value_name = "PASSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     passages: Option<u32>,
     #[command(flatten)]
     task: TaskArgs,
-    /// Sampled answers of a prompt, for analyses that sample; at most 100.
+    /// Sampled answers per prompt, for analyses that sample; at most 100.
     #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     samples: u32,
     /// Repetitions with other seeds, for analyses of stability; at most 100.
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
-    /// Numbers of first passages that utility-by-depth reads, separated by commas; by default every number.
+    /// Numbers of first passages for utility-by-depth, separated by commas; by default every number.
     #[arg(long, value_name = "PASSAGES", value_delimiter = ',', value_parser = crate::cli::count)]
     depths: Vec<usize>,
 }
@@ -83,14 +84,17 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     output::warn(&data.warnings);
     let (data, left_out) = analysis::suitable(&about, &settings, data);
     if left_out > 0 {
-        output::complain(&format!("{left_out} questions lack what {} needs, and are left out", about.name));
+        output::complain(&format!(
+            "{left_out} questions were left out: they lack answers or passages that {} needs",
+            about.name
+        ));
     }
     if data.questions.is_empty() {
         return Err(Failure::Input(format!("--data: no question has what {} needs", about.name)));
     }
-    // Before a folder is opened, which --restart empties.
+    // Checked before a folder is opened, because --restart empties it.
     if args.study.server.is_some() && analysis.local(&data) {
-        let problem = format!("{} needs what the protocol does not carry; leave it out", about.name);
+        let problem = format!("{} needs data that the protocol does not carry; leave it out", about.name);
         return Err(Failure::Input(format!("--server: {problem}")));
     }
     let backend = backend::open(args.study.server.as_ref(), &args.study.connection, &config).await?;

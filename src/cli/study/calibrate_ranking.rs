@@ -22,7 +22,7 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
     let threshold = args.relevance_threshold;
     let methods = compare::find(&args.methods)?;
     if let Some(other) = methods.iter().find(|method| method.asks_judge()) {
-        // A calibration does not name the entailment model, and would be applied after that was replaced.
+        // A calibration does not name the entailment model, so it would still apply after that model was replaced.
         let problem = format!("{} is not calibrated: its scores depend on the entailment model", other.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
@@ -41,14 +41,14 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
     for model in engine.models().generators() {
         let generator = model.get()?;
         let file = app::calibration_file(&config.store, &generator.info.measured_on());
-        // A file that cannot be used is told before the work.
+        // An unusable file is reported before the work starts.
         file.load().map_err(anyhow::Error::from)?;
-        // The utilities must not depend on what an earlier calibration found.
+        // The utilities must not depend on an earlier calibration.
         generator.calibrations.replace(Vec::new());
         files.push((model.role(), file));
     }
     let (questions, count) = (data.named(Question::fingerprint), data.questions.len());
-    let stays = "what the methods before it taught is stored";
+    let stays = "the calibrations of earlier methods are stored";
     let mut following = Following::new(count * methods.len(), stays, "");
     let (mut fitted, mut written, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let mut fatal: Option<Failure> = None;
@@ -73,8 +73,8 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
             following.complain(&format!("{}: {warning}", method.name()));
         }
         let (some, failed) = answers.fit();
-        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored, or
-        // beside which another model did.
+        // Stored at once, because the next method may take an hour and be interrupted. A calibration belongs to the
+        // generator that scored, or to the served generator if another model scored.
         let file = files.iter().find(|(other, _)| *other == role && !some.is_empty());
         let stored = file.map_or(Ok(()), |(_, file)| store(file, &some));
         let name = file.map(|(_, file)| file.path().display().to_string());
@@ -110,7 +110,7 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
     }
 }
 
-/// Replaces what is stored of the same methods.
+/// Replaces the stored calibrations of the same methods.
 fn store(file: &CalibrationFile, fitted: &[Fitted]) -> Result<(), Failure> {
     // Read again: another calibration may have ended meanwhile.
     let mut stored = calibrations::kept(file.load())?;
@@ -168,18 +168,18 @@ fn report(fitted: &[Fitted]) -> Report {
     let head = [
         "method",
         "fused with",
-        "weight, and that of cosines",
-        "nDCG@10, built-in and learnt",
-        "calibration error, before and after",
-        "error of outranks_next, before and after",
+        "weight; share of cosines",
+        "nDCG@10, built-in, learnt",
+        "calibration error, before, after",
+        "error of outranks_next, before, after",
         "none_helps: AUC; true and false positives",
-        "F1 of auto_k, and of one number for all",
+        "F1 of auto_k, of a fixed number",
     ];
     let text = [
-        "nDCG, error, AUC and F1 are on the half of the lists that the fit did not see; F1 is of those with a relevant passage.",
-        "nDCG is that of the mixture before any refinement. Before the fit the built-in mixture counts, after it the learnt one if it \
-         is taken.",
-        "none_helps should be true of lists without their relevant passages, and false of the same lists with them.",
+        "nDCG, error, AUC and F1 are measured on lists that the fit did not see; F1 only on lists with a relevant passage.",
+        "nDCG is that of the mixture before any refinement. The other numbers before the fit are of the built-in mixture; those after \
+         it are of the learnt one if it is taken.",
+        "none_helps should be true for lists without their relevant passages, and false for the same lists with them.",
     ];
     Report {
         title: "Calibrated ranking methods".to_owned(),
@@ -200,9 +200,9 @@ mod tests {
     use models::fetch::Hub;
     use models::store::Store;
 
-    /// Hours of rankings were lost where another program had left a file that this one does not read.
+    /// An unreadable file must not lose hours of rankings.
     #[test]
-    fn a_file_that_went_bad_meanwhile_does_not_cost_the_calibration() {
+    fn a_damaged_file_does_not_lose_the_calibration() {
         let folder = tempfile::tempdir().unwrap();
         let file = CalibrationFile::new(
             &Store::new(folder.path().to_owned(), Catalog::load(None).unwrap(), Hub::default()),

@@ -15,26 +15,26 @@ use lab::study::{Event, distinct};
 
 /// Compare ranking methods on labelled lists: which one is worth its milliseconds?
 ///
-/// Every method ranks every list, one request after the other. With --concurrency several lists are ranked at once. Beside the
-/// methods there are two rows that need no model:
-/// `given`, the retriever's order, and `bm25`, BM25 inside the list. The verdict recommends the method with the best nDCG@10
-/// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens of
-/// the generator, and the faster one of a scorer and a generator.
+/// Every method ranks every list, one request after the other. With --concurrency several lists are ranked at once. Two
+/// more rows need no model: `given`, the first-stage order, and `bm25`, BM25 inside the list. The verdict recommends
+/// the method with the best nDCG@10 whose difference from `given` is significant after Holm's adjustment. Of methods
+/// that tie, it recommends the one with the fewest tokens of the generator. If a scorer and a generator tie, it
+/// recommends the faster one.
 ///
 /// Each line of the data is a JSON object: "question", "passages" with "text" and "label" (or "supporting": true or false),
 /// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and
 /// "score". Files may be gzipped.
 ///
-/// With --instruction or --examples every method that takes them with this model has a second row, NAME+opening, so that their effect is seen on
-/// the same lists. With --frames every method that asks a generator has a row for each frame, NAME+FRAME, and one sentence says
-/// which frame to configure.
+/// With --instruction or --examples every method that takes them with this model has a second row, NAME+opening, to
+/// show their effect on the same lists. With --frames every method that asks a generator has a row per prompt format,
+/// NAME+FRAME, and one sentence says which format to configure.
 ///
 /// With --by-generator every method that the configured scorer scores has a row NAME+generator, scored by the generator, and one
 /// sentence says which of the two ranks better.
 ///
 /// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line per question), and an
-/// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
-/// the command ends with 1.
+/// interrupted comparison continues when the same command is given again. If a method refuses questions, they are
+/// listed and the command exits with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
                         rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
@@ -45,31 +45,31 @@ use lab::study::{Event, distinct};
                         rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain\n  \
                         rerankd compare --data labelled.jsonl --set scorer.model=small.gguf --methods cascade --by-generator")]
 pub(in crate::cli) struct CompareArgs {
-    /// Labelled lists, one JSON object a line; may be repeated.
+    /// Labelled lists, one JSON object per line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
-    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but retriever and those that need
-    /// the entailment model. By default cascade, query-generation, yes-no and moi. With all, and by default, embedding and cross-encoder are
-    /// compared where their models answer.
+    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but retriever and
+    /// those that need the entailment model. By default cascade, query-generation, yes-no and moi. With all, and by
+    /// default, embedding and cross-encoder are compared if their models answer.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     methods: Vec<String>,
     #[command(flatten)]
     opening: OpeningArgs,
-    /// Frames of prompts to compare with the configured one, separated by commas: chat, the chat template as llama.cpp knows it;
-    /// jinja, that of the model's file, evaluated; plain, none.
+    /// Prompt formats to compare with the configured one, separated by commas: chat, the chat template that llama.cpp
+    /// recognises; jinja, the template of the model's file, evaluated; plain, no template.
     #[arg(long, value_name = "FRAMES", value_delimiter = ',', value_parser = frame, conflicts_with = "server")]
     frames: Vec<Frame>,
-    /// Where a scorer is configured: a second row of every method that it scores, NAME+generator, scored by the generator.
+    /// If a scorer is configured: a second row per method that it scores, NAME+generator, scored by the generator.
     #[arg(long)]
     by_generator: bool,
     #[command(flatten)]
     study: StudyArgs,
-    /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
-    /// refuse. Two rankings without a budget come first, to measure the speed.
+    /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages
+    /// or none, or refuse. Two rankings without a budget run first, to measure the speed.
     #[arg(long, value_name = "MILLISECONDS", value_parser = crate::cli::above_zero)]
     latency_budget_ms: Option<f64>,
-    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. The
-    /// seconds of a request then hold what it waits for the others, and scores are equal to rounding only.
+    /// Questions that are asked at once, at most 256, to keep a GPU or several replicas busy; on a CPU it gains
+    /// nothing. The seconds of a request then include its wait for the others, and scores are equal to rounding only.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
     concurrency: usize,
     /// Sign flips of p-values, and resamples of intervals of differences; 0 for neither and no verdict.
@@ -77,7 +77,7 @@ pub(in crate::cli) struct CompareArgs {
     test_resamples: usize,
 }
 
-/// The methods that are compared where none is named, beside those of the models that are served.
+/// The methods that are compared if none is named, in addition to the methods of other served models.
 const USUAL: [&str; 4] = ["cascade", "query-generation", "yes-no", "moi"];
 
 fn frame(name: &str) -> Result<Frame, String> {

@@ -29,15 +29,15 @@ enum Action {
 
 /// Score the passages of labelled lists with the configured generator, for models/distil/train.py.
 ///
-/// With --kind orders every question's passages are scored in random orders: log P(query | order) and log P(passages of the
-/// order), apart (MOI, Eq. 3). Each line also has log P(query | passage) of every passage alone and log P(query), which is all
-/// that --kind passages scores, at about the cost of ranking the list once. --kind tokens scores nothing. Every kind writes the
-/// tokens of the prompts.
+/// With --kind orders every question's passages are scored in random orders: log P(query | order) and, separately, log
+/// P(passages of the order) (MOI, Eq. 3). Each line also has log P(query | passage) per passage and log P(query).
+/// --kind passages scores only these, at about the cost of ranking the list once. --kind tokens scores nothing. Every
+/// kind writes the tokens of the prompts.
 ///
-/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one; an export that
-/// was broken off continues when the same command is given again on the same machine, and ends as one that was not. A file
-/// of another generator, of other options or of other limits is refused. More --questions add to a file.
-/// docs/distillation.md describes the fields.
+/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one. An
+/// interrupted export continues when the same command is given again on the same machine; its file then equals that of
+/// an uninterrupted export. A file of another generator, of other options or of other limits is refused. More
+/// --questions add to a file. docs/distillation.md describes the fields.
 ///
 /// The model is loaded in this process. There is no --server: the protocol does not carry the scores of single orders.
 #[derive(Debug, Args)]
@@ -47,19 +47,19 @@ enum Action {
                         rerankd distil export --data lists.jsonl.gz --out student.jsonl --kind passages --set generator.model=small.gguf"
 )]
 struct ExportArgs {
-    /// Labelled lists, one JSON object a line; may be gzipped; - for standard input.
+    /// Labelled lists, one JSON object per line; may be gzipped; - for standard input.
     #[arg(long, value_name = "LISTS")]
     data: PathBuf,
     /// The export; created, or continued.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// What is scored.
+    /// The prompts to score.
     #[arg(long, value_enum, default_value_t = Kind::Orders)]
     kind: Kind,
-    /// Random orders of a question; fewer where fewer exist.
+    /// Random orders per question; fewer if fewer exist.
     #[arg(long, value_name = "K", default_value_t = 30, value_parser = crate::cli::count)]
     permutations: usize,
-    /// Take the first N passages of each list; where none of them is relevant, the first relevant one in place of the last.
+    /// Take the first N passages of each list. If none of them is relevant, the first relevant one replaces the last.
     #[arg(long, value_name = "N", value_parser = crate::cli::count)]
     passages: Option<usize>,
     /// Cut passages to this many tokens. Passages are never cut to fit the context: a question that does not fit is refused.
@@ -81,9 +81,9 @@ struct ExportArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Random orders of all passages, and each passage alone.
+    /// Random orders of all passages, and single-passage prompts.
     Orders,
-    /// Each passage alone.
+    /// Single-passage prompts.
     Passages,
     /// Nothing; for training without a teacher.
     Tokens,
@@ -113,7 +113,7 @@ pub(super) async fn run(args: DistilArgs, settings: &SettingsArgs) -> Result<(),
     }
 }
 
-/// The settings that decide which questions are refused, and the last digits of scores.
+/// The settings that decide refusals and the last digits of scores.
 fn conditions(config: &Config) -> Result<[(&'static str, Value); 9], Failure> {
     let (generator, limits) = (&config.generator, &config.limits);
     let (cells, batch) = app::sizes(generator).map_err(anyhow::Error::from)?;
@@ -139,7 +139,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
         return Err(Failure::Input(format!("--permutations: {problem}")));
     }
     let mut warnings = Warnings::default();
-    // Nothing is learnt from a passage without text.
+    // A passage without text teaches nothing.
     let mut lists = input::labelled::lists(&args.data, settings.threshold, Empty::LeftOut, &mut warnings)?;
     output::warn(&warnings);
     let given = lists.len();
@@ -148,7 +148,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     if lists.is_empty() {
         return Err(Failure::Input(format!("{}: no questions are left of {given}", input::name(&args.data))));
     }
-    // An export that was broken off and continued must be that of one that was not, to the last digit.
+    // A continued export must equal an uninterrupted one, to the last digit.
     config.scheduler.warm = prefix_scheduler::warm::Options::default();
     config.scheduler.reproducible = true;
     let engine = app::engine(&config).await?;
@@ -167,8 +167,9 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     match finished.refused {
         0 => Ok(()),
         refused => {
-            let told = format!("{refused} of {} questions of the file were refused; their lines say why", lists.len());
-            Err(Failure::Other(anyhow::anyhow!(told)))
+            let problem =
+                format!("{refused} of {} questions of the file were refused; their lines say why", lists.len());
+            Err(Failure::Other(anyhow::anyhow!(problem)))
         }
     }
 }

@@ -18,27 +18,27 @@ use lab::evaluation::{self, Plan, Settings};
 use lab::study::Event;
 use rag_metrics::rank::{Metric, MetricError};
 
-/// Most tokens of a short answer, where the command does not say.
+/// Most tokens of a short answer, by default.
 const ANSWER_TOKENS: usize = 32;
 
 /// Evaluate retrieval by the generator's answers (eRAG).
 ///
-/// The generator answers each question from each passage alone. The quality of that answer labels the passage, and rank
-/// metrics are computed over the labels. End-to-end answers are generated from the whole list in its context order, the
-/// order that a rerank response recommends for the prompt.
+/// The generator answers each question from one passage at a time. The quality of that answer labels the passage, and
+/// rank metrics are computed over the labels. End-to-end answers are generated from the whole list in its context
+/// order, which a rerank response recommends for the prompt.
 ///
-/// The folder gets results.jsonl (one line per question), summary.json, figures.jsonl, report.md and report.html; for long answers
-/// answers.jsonl, too, which `rerankd citations` reads. An interrupted evaluation continues where it stopped when the same command
-/// is given again. Several runs or methods are compared question by question.
-/// Questions that cannot be evaluated are listed, and the command then ends with 1.
+/// The folder gets results.jsonl (one line per question), summary.json, figures.jsonl, report.md and report.html; for
+/// long answers also answers.jsonl, which `rerankd citations` reads. An interrupted evaluation continues when the same
+/// command is given again. Several runs or methods are compared question by question. Questions that cannot be
+/// evaluated are listed, and the command then exits with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out given\n  \
                         rerankd evaluate questions.jsonl --method given --method moi --out moi\n  \
                         rerankd evaluate scifact/ --run bm25.run --run dense.run --out runs\n  \
                         rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out fever")]
 pub(in crate::cli) struct EvaluateArgs {
-    /// Questions, one JSON object a line ("question", "passages", optionally "id" and "answers"); or a folder in BEIR's
-    /// layout.
+    /// Questions, one JSON object per line ("question", "passages", optionally "id" and "answers"); or a folder in
+    /// BEIR's layout.
     #[arg(value_name = "QUESTIONS|FOLDER")]
     data: Option<PathBuf>,
     /// A run (TREC or JSON); may be repeated. The texts come from --queries and --corpus, or from the folder.
@@ -53,10 +53,10 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Judgements, for the provenance labels.
     #[arg(long, value_name = "FILE", requires = "run")]
     qrels: Option<PathBuf>,
-    /// Which judgements of the folder.
+    /// Split of the folder's judgements.
     #[arg(long, default_value = "test")]
     split: String,
-    /// Documents read of each list.
+    /// Number of documents read from each list.
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = crate::cli::count)]
     depth: usize,
     /// Evaluate only the first N questions.
@@ -73,25 +73,27 @@ pub(in crate::cli) struct EvaluateArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// How lists are ordered: as given, or by a ranking method; may be repeated.
+    /// Order of the lists: as given, or by a ranking method; may be repeated.
     #[arg(long, value_name = "METHOD", default_value = GIVEN, value_parser = rankers())]
     method: Vec<Ranker>,
-    /// What labels the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy, seper-soft,
-    /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, bleu, bert-score,
-    /// answer-judgement, erag-judgement, or all, which leaves out bert-score [default: exact-match, token-f1, rouge-l,
-    /// containment, contains-answer, provenance and llm-judgement, as the data allow; with labels accuracy, for dialogue and
-    /// long answers token-f1 and rouge-l, and of the baselines provenance and llm-judgement].
+    /// Annotators that label the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy,
+    /// seper-soft, seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, bleu,
+    /// bert-score, answer-judgement, erag-judgement, or all, which leaves out bert-score [default: exact-match,
+    /// token-f1, rouge-l, containment, contains-answer, provenance and llm-judgement, as the data allow; with labels
+    /// accuracy, for dialogue and long answers token-f1 and rouge-l, and of the baselines provenance and
+    /// llm-judgement].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     annotators: Vec<String>,
     /// A metric over the labels; may be repeated [default: P, Success, AP, RR, nDCG and R of the whole list].
     #[arg(short, long = "metric", value_name = "METRIC")]
     metric: Vec<String>,
-    /// Least label of a relevant passage. Beside judgements (provenance) it is for these alone, which may have grades; the labels of
-    /// the other annotators lie between 0 and 1, and keep 0.5.
+    /// Least label of a relevant passage. With judgements (provenance) it applies to their labels only, which may have
+    /// grades; the labels of the other annotators lie between 0 and 1, and keep 0.5.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
-    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. Numbers are
-    /// then equal to those of one after the other to rounding only, and a sample or a near tie may fall otherwise.
+    /// Questions that are asked at once, at most 256, to keep a GPU or several replicas busy; on a CPU it gains
+    /// nothing. Numbers then equal those of sequential requests to rounding only, and a sample or a near tie may
+    /// differ.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once)]
     concurrency: usize,
     /// Do not generate end-to-end answers.
@@ -102,7 +104,7 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Most tokens of an answer [default: 32, for dialogue 128, for long answers 300].
     #[arg(long, value_name = "TOKENS", value_parser = crate::cli::count)]
     max_tokens: Option<usize>,
-    /// Samples of each prompt for the SePer annotators.
+    /// Samples per prompt for the SePer annotators.
     #[arg(short = 'n', long = "count", value_name = "SAMPLES", value_parser = crate::cli::count)]
     count: Option<usize>,
     /// Seed of the samples.
@@ -119,7 +121,7 @@ pub(in crate::cli) struct EvaluateArgs {
 
 fn rankers() -> impl TypedValueParser<Value = Ranker> {
     PossibleValuesParser::new(Ranker::all().map(|(name, summary)| PossibleValue::new(name).help(summary)))
-        .try_map(|name| Ranker::find(&name).ok_or_else(|| format!("{name:?} is no ranking method")))
+        .try_map(|name| Ranker::find(&name).ok_or_else(|| format!("{name:?} is not a ranking method")))
 }
 
 impl EvaluateArgs {

@@ -11,12 +11,12 @@ use lab::evaluation::data::{Data, Query, Sources};
 
 /// Join a run with its texts and judgements, for the commands that read lists.
 ///
-/// Prints one JSON object a line, with the passages in the run's order: what `compare`, `calibrate --ranking`, `rerank --lists`,
-/// `evaluate`, `analyse` and `warm` read. Labels come from the judgements; a document that nobody judged has 0. A document without
-/// a text has its title for one, and one without either is left out.
+/// Prints one JSON object per line, with the passages in the run's order, for `compare`, `calibrate --ranking`, `rerank
+/// --lists`, `evaluate`, `analyse` and `warm`. Labels come from the judgements; an unjudged document has 0. A document
+/// without a text has its title as text. A document without either is left out.
 ///
-/// A query whose text, or one of whose documents, is missing is reported and left out; the command then ends with 1. A line that cannot
-/// be read costs its document only. docs/files.md describes the files.
+/// A query without text, or with a missing document, is reported and left out; the command then exits with 1. An
+/// unreadable line affects only its document. docs/files.md describes the files.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd lists scifact/ --run bm25.run > scifact.jsonl\n  \
                         rerankd lists --run bm25.run --queries queries.tsv --corpus corpus.jsonl.gz --qrels qrels.txt > lists.jsonl\n  \
@@ -37,19 +37,19 @@ pub(in crate::cli) struct ListsArgs {
     /// Judgements: TREC's, BEIR's, or JSON.
     #[arg(long, value_name = "FILE")]
     qrels: Option<PathBuf>,
-    /// Which judgements of the folder.
+    /// Split of the folder's judgements.
     #[arg(long, default_value = "test")]
     split: String,
-    /// Documents taken of each list.
+    /// Number of documents taken from each list.
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 20)]
     depth: usize,
-    /// Only the first so many queries.
+    /// Use the first N queries.
     #[arg(long, value_name = "QUERIES")]
     limit: Option<usize>,
     /// Least label of a document that counts as relevant in the whole collection.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
     relevance_threshold: f64,
-    /// Keep queries without judgements, without labels; otherwise they are left out where others have judgements.
+    /// Keep queries without judgements, without labels. By default they are left out if other queries have judgements.
     #[arg(long)]
     unjudged: bool,
 }
@@ -77,10 +77,10 @@ struct Listed<'a> {
     label: Option<f64>,
 }
 
-/// Queries at fault that are listed.
+/// Most faulty queries that are listed.
 const LISTED: usize = 20;
 
-/// The lines, and what was left out.
+/// The lines, and the counts of omissions.
 #[derive(Debug, Default)]
 struct Written {
     lines: Vec<String>,
@@ -89,7 +89,7 @@ struct Written {
     unjudged: usize,
     /// Documents without title and text.
     blank: usize,
-    /// Queries of whose documents none has a text.
+    /// Queries without a document that has a text.
     empty: usize,
 }
 
@@ -244,9 +244,9 @@ mod tests {
         assert_eq!(refused, "--depth: must be at least 1");
     }
 
-    /// Where the first queries had no judgements, they were written without labels.
+    /// Unjudged queries must not be written without labels, even if they come first.
     #[test]
-    fn of_judgements_of_other_queries_no_list_is_without_labels() {
+    fn unjudged_queries_are_left_out_if_others_are_judged() {
         let (folder, sources) = folder(true);
         let only = "{\"_id\": \"q2\", \"text\": \"When?\"}\n{\"_id\": \"q1\", \"text\": \"Who?\"}\n";
         std::fs::write(folder.path().join("queries.jsonl"), only).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// `lists` writes what the readers of lists read.
+        /// The readers of lists read the output of `lists`.
         #[test]
         fn lists_are_read_as_they_were_written(
             ids in odd::ids(), documents in odd::ids(), question in odd::words(), text in odd::words(),

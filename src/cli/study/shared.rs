@@ -1,4 +1,4 @@
-//! What the commands of studies share: their arguments, what is shown while questions are asked, and the report on the terminal.
+//! Code that the commands of studies share: arguments, progress, and the report on the terminal.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use lab::study::report::{Report, Section, Table};
 use lab::study::{Event, Finished};
 use rag_metrics::resample::Statistics;
 
-/// Where questions come from, who answers them, and where the results go.
+/// Sources, backend and outputs of a study.
 #[derive(Debug, Args)]
 pub(super) struct StudyArgs {
-    /// Folder of the page and the results; by default nothing is kept.
+    /// Folder of the page and the results; by default nothing is saved.
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// Delete the results in the folder.
@@ -63,13 +63,13 @@ impl StudyArgs {
         Ok(statistics)
     }
 
-    /// Shows the events of so many questions. `summary` is what is computed after the last one.
+    /// Shows the events for this number of questions. `summary` names the computation after the last one.
     pub(super) fn following(&self, questions: usize, summary: &'static str) -> Following {
-        let kept = if self.out.is_some() { "the same command continues" } else { "nothing was kept without --out" };
+        let kept = if self.out.is_some() { "the same command continues" } else { "nothing was saved without --out" };
         Following::new(questions, kept, summary)
     }
 
-    /// Prints a finished study. If a number of `what` was refused, the command fails.
+    /// Prints a finished study. The command fails if any of `what` were refused.
     pub(super) fn show(&self, finished: &Finished, what: &str) -> Result<(), Failure> {
         if self.json || !output::on_terminal() {
             output::print(&finished.report.lines())?;
@@ -80,7 +80,7 @@ impl StudyArgs {
     }
 }
 
-/// Names the page of a finished study. Questions that were refused make the command fail with this message.
+/// Names the page of a finished study. The command fails with the message `refused` if questions were refused.
 pub(super) fn written(finished: &Finished, refused: &str) -> Result<(), Failure> {
     if let Some(page) = &finished.page {
         output::complain(&format!("written: {}", page.display()));
@@ -91,7 +91,7 @@ pub(super) fn written(finished: &Finished, refused: &str) -> Result<(), Failure>
     }
 }
 
-/// A report for the terminal: its tables, then the sentences, where the eye is when the command ends.
+/// A report for the terminal: tables first, then the sentences, which are visible when the command ends.
 pub(super) fn report(report: &Report) -> String {
     let mut text = format!("{}\n\n", report.title);
     text.push_str(&tables(&report.tables));
@@ -133,9 +133,9 @@ pub(super) struct Following {
     spinner: Option<ProgressBar>,
     started: bool,
     questions: usize,
-    /// What becomes of the questions that are done if the command stops.
+    /// The fate of the finished questions if the command stops.
     kept: String,
-    /// What is computed after the last question.
+    /// Name of the computation after the last question.
     summary: &'static str,
 }
 
@@ -150,7 +150,7 @@ impl Following {
             Event::Dropped(bytes) => self.complain(&format!("{bytes} bytes of an incomplete line were dropped")),
             Event::Done(done) => {
                 self.bar.set_position(*done as u64);
-                // Questions of an earlier command say nothing about this one's speed.
+                // Questions of an earlier command do not show this command's speed.
                 if !std::mem::replace(&mut self.started, true) {
                     self.bar.reset_eta();
                 }
@@ -173,7 +173,7 @@ impl Following {
         self.bar.suspend(|| output::complain(text));
     }
 
-    /// Clears what is left on the terminal.
+    /// Removes bar and spinner from the terminal.
     pub(super) fn finish(self) {
         self.bar.finish_and_clear();
         if let Some(spinner) = self.spinner {

@@ -1,4 +1,4 @@
-//! What the analyses of correlations share: cut-offs, the values in their results, and coefficients with intervals.
+//! Shared by the analyses of correlations: cut-offs, their values, and coefficients with intervals.
 
 use crate::study::mean::Mean;
 use rag_metrics::agreement::Correlation;
@@ -15,7 +15,7 @@ pub(super) fn cutoffs(length: usize) -> Vec<usize> {
     series.take_while(|cutoff| *cutoff < length).chain((length > 0).then_some(length)).collect()
 }
 
-/// Pairs where both sides have a value; one a question.
+/// Pairs of values that both exist; at most one per question.
 pub(super) fn paired(left: &[Option<f64>], right: &[Option<f64>]) -> Pairs {
     left.iter().zip(right).map(|(left, right)| left.zip(*right).into_iter().collect()).collect()
 }
@@ -26,7 +26,8 @@ fn over(kind: Correlation, pairs: &Pairs, questions: &[usize]) -> Option<f64> {
     Some(kind.of(&left, &right)?.value)
 }
 
-/// A statistic of `count` questions with its bootstrap interval. Each resample sorts, so there are a fifth as many as for means.
+/// A statistic of `count` questions with its bootstrap interval. Each resample sorts, so there are a fifth as many
+/// resamples as for means.
 pub(super) fn resampled(count: usize, statistics: &Statistics, statistic: impl Fn(&[usize]) -> Option<f64>) -> Mean {
     let every: Vec<usize> = (0..count).collect();
     let value = statistic(&every);
@@ -40,13 +41,13 @@ fn answered(pairs: &Pairs) -> Pairs {
     pairs.iter().filter(|pairs| !pairs.is_empty()).cloned().collect()
 }
 
-/// A correlation with its interval. `None` as its value where one side is the same everywhere.
+/// A correlation with its interval; without a value if one side is constant.
 pub(super) fn coefficient(kind: Correlation, pairs: &Pairs, statistics: &Statistics) -> Mean {
     let pairs = answered(pairs);
     resampled(pairs.len(), statistics, |drawn| over(kind, &pairs, drawn))
 }
 
-/// The first correlation less the second, over the same questions, with its interval.
+/// The first correlation minus the second, over the same questions, with its interval.
 pub(super) fn difference(kind: Correlation, first: &Pairs, second: &Pairs, statistics: &Statistics) -> Mean {
     let both = first.iter().zip(second).filter(|(first, second)| !first.is_empty() && !second.is_empty());
     let (first, second): (Pairs, Pairs) = both.map(|(first, second)| (first.clone(), second.clone())).unzip();
@@ -88,7 +89,7 @@ mod tests {
         let mean = difference(Correlation::Spearman, &same, &other, &statistics);
         assert!((mean.value.unwrap() - 2.0).abs() < 1e-12);
         assert!(mean.low.zip(mean.high).is_some_and(|(low, high)| low > 1.99 && high < 2.01), "{mean:?}");
-        // A question without the second correlation leaves the first, too.
+        // A question without the second correlation is left out of the first, too.
         let mut fewer = other.clone();
         fewer[3].clear();
         assert_eq!(difference(Correlation::Spearman, &same, &fewer, &statistics).questions, 19);

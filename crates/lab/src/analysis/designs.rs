@@ -1,9 +1,9 @@
-//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Inference Scaling for
-//! Bridging Retrieval and Augmented Generation*, section 4.3 with Table 6, section 5 with Table 7).
+//! The loss of MOI's cheaper designs, and the effect of the relevant passage's position (Lee et al., *Inference Scaling
+//! for Bridging Retrieval and Augmented Generation*, section 4.3 with Table 6, section 5 with Table 7).
 //!
-//! Table 6 replaces the random complete orders by rotations of the retriever's order, then cuts these, then cuts them by the
-//! retriever's scores. Table 7 sets what each ranking is as a retriever (MRR) beside the answer from it, and beside the answers
-//! with the gold passage put at a given place.
+//! Table 6 replaces the random complete orders by rotations of the first-stage order, then prunes these, then prunes
+//! them by the first-stage scores. Table 7 compares the MRR of each ranking with the answer from it, and with the
+//! answers with the gold passage at a given position.
 
 use std::collections::BTreeMap;
 
@@ -38,18 +38,18 @@ const DESIGNS: [(&str, Scheme, bool); 5] = [
     (VARIABLE, Scheme::Pruned, true),
     ("prefix", Scheme::Prefix, false),
 ];
-/// Places at which the relevant passage is put; the paper's Table 7 has the second to the fourth.
+/// Positions of the relevant passage; the paper's Table 7 has the second to the fourth.
 const PLACES: usize = 4;
 
 /// See the module.
 pub(super) struct Designs;
 
-/// What a ranking took.
+/// Cost of a ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Cost {
-    /// Tokens evaluated; those that were in the cache count.
+    /// Evaluated tokens, including cached ones.
     tokens: f64,
-    /// Tokens of all prompts if each were evaluated from its beginning.
+    /// Tokens of all prompts without prefix sharing.
     naive: f64,
 }
 
@@ -75,18 +75,18 @@ fn relevant_at(place: usize) -> String {
     format!("relevant passage at place {place}")
 }
 
-/// What is taken of a cost.
+/// Selects a number of a cost.
 type OfCost = fn(&Cost) -> f64;
 
-/// The two costs that are set beside those of the complete design.
+/// The two costs that are compared with those of the complete design.
 const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
 
 impl Analysis for Designs {
     fn about(&self) -> About {
-        About::new("designs", "What cheaper designs lose (MOI, Tables 6 and 7)", &[Need::Task]).least(2)
+        About::new("designs", "Losses of cheaper designs (MOI, Tables 6 and 7)", &[Need::Task]).least(2)
     }
 
-    /// Answers are read from given orders, which the protocol does not carry.
+    /// Answers are read from explicit orders, which the protocol does not carry.
     fn local(&self, data: &Data) -> bool {
         data.questions.iter().any(|question| !question.list.answers.is_empty())
     }
@@ -99,7 +99,8 @@ impl Analysis for Designs {
             let labels = &list.labels[..passages.len()];
             let relevant = labels.iter().position(|label| *label >= settings.threshold);
             if relevant.is_none() && list.answers.is_empty() {
-                let problem = "labels: none of the passages that are read is relevant, and answers is empty: nothing tells rankings apart";
+                let problem =
+                    "labels: no passage that is read is relevant, and answers is empty: rankings cannot be compared";
                 return Err(Refusal::Question(problem.to_owned()));
             }
             let mut asked = Asked::default();
@@ -144,7 +145,7 @@ impl Analysis for Designs {
         let points: Vec<Series> = points.collect();
         if !points.is_empty() {
             let axes =
-                Axes { caption: "nDCG@10 by what a ranking takes".to_owned(), x: "tokens of a ranking", y: "nDCG@10" };
+                Axes { caption: "nDCG@10 by tokens of a ranking".to_owned(), x: "tokens of a ranking", y: "nDCG@10" };
             report.charts.push(chart::scatter(axes, &points)?);
         }
         report.verdict = found.verdict();
@@ -154,7 +155,7 @@ impl Analysis for Designs {
     }
 }
 
-/// A design of the question's own.
+/// The options of a design, with the question's seed.
 fn options(question: &Question, (scheme, variable_pruning): (Scheme, bool), settings: &Settings) -> MoiOptions {
     let seed = question_seed(settings.seed, &question.id);
     MoiOptions { scheme: Some(scheme), variable_pruning, seed, ..MoiOptions::default() }
@@ -180,14 +181,14 @@ async fn rank(
     Ok((ranking, Cost { tokens: count(usage.tokens + usage.cached_tokens), naive: count(usage.naive_tokens) }))
 }
 
-/// The retriever's order of `n` passages with one of them at another place, from 0.
+/// The first-stage order of `n` passages with one of them moved to another position, from 0.
 fn moved(n: usize, passage: usize, place: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).filter(|index| *index != passage).collect();
     order.insert(place.min(order.len()), passage);
     order
 }
 
-/// All questions, with what is computed of them.
+/// All questions, with the numbers computed from them.
 struct Found<'a> {
     /// Labels and answers.
     asked: &'a [(&'a [f64], Asked)],
@@ -199,7 +200,7 @@ impl Found<'_> {
         mean_of(values, &self.settings.statistics)
     }
 
-    /// A rank metric of a row over the labels in the list, the mean over its orders.
+    /// A rank metric of a row over the labels in the list: the mean over its orders.
     fn gains(&self, name: &str, metric: &str) -> Vec<Option<f64>> {
         let of = |order: &Vec<usize>, labels: &[f64]| match metric {
             "nDCG@10" => ndcg(order, labels, self.settings.threshold),
@@ -221,13 +222,13 @@ impl Found<'_> {
         self.asked.iter().map(|(_, asked)| Some(asked.costs.get(name)?.tokens)).collect()
     }
 
-    /// A design's cost as a share of the complete design's, of each question.
+    /// A design's cost as a share of the complete design's, per question.
     fn shares(&self, name: &str, of: fn(&Cost) -> f64) -> Vec<Option<f64>> {
         let share = |asked: &Asked| Some(of(asked.costs.get(name)?) / of(asked.costs.get(COMPLETE)?));
         self.asked.iter().map(|(_, asked)| share(asked).filter(|share| share.is_finite())).collect()
     }
 
-    /// Rankings, answers and costs, a row each.
+    /// One row per ranking: metrics, answers and cost.
     fn rows(&self, report: &mut Report) -> Table {
         let mut rows = Vec::new();
         for name in
@@ -252,15 +253,15 @@ impl Found<'_> {
             rows.push(row);
         }
         let head = ["order", "nDCG@10", "RR"].into_iter().chain(MEASURES.map(|(measure, _)| measure));
-        let costs = ["tokens", "of the complete design's", "the same without shared prefixes"];
+        let costs = ["tokens", "share of complete", "share without prefix sharing"];
         Table::new(
-            format!("Rankings, the answer from each, and what each takes, {} questions", self.asked.len()),
+            format!("Rankings, their answers and their cost, {} questions", self.asked.len()),
             head.chain(costs).map(str::to_owned),
             rows,
         )
     }
 
-    /// A row less the complete design's, in nDCG@10 and in the reference's likelihood.
+    /// A row minus the complete design, in nDCG@10 and in the reference's likelihood.
     fn against_complete(&self, name: &str) -> [Mean; 2] {
         let statistics = &self.settings.statistics;
         [
@@ -284,10 +285,10 @@ impl Found<'_> {
                 report.number(format!("{title}: {measure}"), unit, likelihood),
             ]);
         }
-        Table::new("Paired differences to the complete design", ["order", "nDCG@10", MEASURES[0].0], rows)
+        Table::new("Paired differences from the complete design", ["order", "nDCG@10", MEASURES[0].0], rows)
     }
 
-    /// The cheapest design of Table 6, and what it loses.
+    /// The cheapest design of Table 6, and its loss.
     fn verdict(&self) -> String {
         let cheaper = DESIGNS.iter().filter(|(name, scheme, _)| *name != COMPLETE && *scheme != Scheme::Prefix);
         let costed =
@@ -321,16 +322,14 @@ impl Found<'_> {
 
 fn notes(without_scores: usize) -> Vec<String> {
     let mut notes = vec![
-        "Complete: 3N random whole orders, the paper's row \"MoI\"; cyclic: the N rotations of the retriever's order; pruned: these, cut to half of the passages; variable pruning: cut by the mass of the retriever's scores (the paper gives no formula, this one is ours); prefix: the default of moi, which is not in the paper.".to_owned(),
-        "The answers are from all passages in the order of the ranking. Random orders are the baseline of Table 6; the relevant passage at a place is that of Table 7: the first relevant passage there, the others in the retriever's order.".to_owned(),
-        "The paper gives savings against calls without shared prefixes, which is the last column. Prompts that begin alike are evaluated once here, so whole orders cost less and a cut saves less.".to_owned(),
-        "The paper states what share of the gain over random orders a design keeps. A ratio of two small differences has no useful interval over few questions, so the differences themselves are given.".to_owned(),
+        "Complete: 3N random whole orders, the paper's row \"MoI\". Cyclic: the N rotations of the retriever's order. Pruned: these, cut to half of the passages. Variable pruning: these, cut by the mass of the retriever's scores (the paper gives no formula; this one is ours). Prefix: the default of moi, which is not in the paper.".to_owned(),
+        "The answers are from all passages in the order of the ranking. Random orders are the baseline of Table 6. Rows with the relevant passage at a place repeat Table 7: the first relevant passage is moved there, and the others keep the retriever's order.".to_owned(),
+        "The paper gives savings against calls without shared prefixes, as the last column does. Here a common prompt prefix is evaluated once, so whole orders cost less and pruning saves less.".to_owned(),
+        "The paper states the share of the gain over random orders that a design keeps. A ratio of two small differences has no useful interval over few questions, so the differences themselves are given.".to_owned(),
         "nDCG@10 and RR are over the labels of the list's own passages; a difference below 0 is a loss.".to_owned(),
     ];
     if without_scores > 0 {
-        notes.push(format!(
-            "{without_scores} questions have no variable pruning: a passage of theirs has no retriever's score."
-        ));
+        notes.push(format!("{without_scores} questions have no variable pruning: a passage has no retriever score."));
     }
     notes
 }

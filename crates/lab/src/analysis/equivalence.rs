@@ -1,8 +1,8 @@
-//! Whether the entailment model knows equivalent answers (Dai et al., *SePer*, Table 1, section 4.1.1).
+//! Does the entailment model recognise equivalent answers (Dai et al., *SePer*, Table 1, section 4.1.1)?
 //!
-//! People said of candidate answers whether they mean the same as a reference answer. A measure gives every candidate a score and a
-//! decision. Accuracy and F1 are those of the decision, AUC and the correlations those of the score. The rules of entailment are the
-//! product's own:
+//! People judged if candidate answers mean the same as a reference answer. A measure gives every candidate a score and
+//! a decision. Accuracy and F1 are computed from the decision, AUC and the correlations from the score. The rules of
+//! entailment are those of the product:
 //!
 //! | measure | score | decision |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | token F1, ROUGE-L | the score | at least one half |
 //! | BERTScore | F1 over the token states of the embedding model | at least one half |
 //!
-//! A candidate has the best value over the references. BERTScore is left out where a question has none: over a server, or without an
-//! embedding model.
+//! A candidate has the best value over the references. BERTScore is left out if a question has none: over a server, or
+//! without an embedding model.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,23 +37,23 @@ use agreement::{Judged, Quality, by_system, quality, verdict};
 /// See the module.
 pub(super) struct Equivalence;
 
-/// The entailment model on one candidate, over its references.
+/// Verdicts of the entailment model on one candidate, over its references.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Candidate {
     /// The largest E(candidate, reference).
     entailment: f64,
     /// E(candidate, reference) of the first reference.
     first: f64,
-    /// Whether entailment is the likeliest verdict for a reference.
+    /// True if entailment is the likeliest verdict for a reference.
     entails: bool,
-    /// Whether a reference means the same by the rule of hard SePer.
+    /// True if a reference is equivalent by the rule of hard SePer.
     loose: bool,
-    /// Whether a reference means the same by the rule of clusters.
+    /// True if a reference is equivalent by the rule of clusters.
     strict: bool,
     /// BERTScore's F1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bert_score: Option<f64>,
-    /// Whether some verdict has a probability of contradiction: a two-way model has none.
+    /// True if a verdict has a probability of contradiction. A two-way model has none.
     contradiction: bool,
 }
 
@@ -61,7 +61,7 @@ impl Analysis for Equivalence {
     fn about(&self) -> About {
         About::new(
             "equivalence",
-            "Whether the entailment model knows equivalent answers (SePer, Table 1)",
+            "Does the entailment model recognise equivalent answers? (SePer, Table 1)",
             &[Need::Entailment],
         )
         .passages(0)
@@ -82,7 +82,7 @@ impl Analysis for Equivalence {
             let pairs: Vec<TextPair> = list.passages.iter().flat_map(|passage| both(&passage.text)).collect();
             let verdicts = context.backend.entail(pairs, &list.question).await?;
             let verdicts: Vec<Verdict> = verdicts.iter().map(from_wire).collect();
-            // Every candidate has two verdicts a reference.
+            // Every candidate has two verdicts per reference.
             let each = verdicts.chunks(2 * list.answers.len().max(1));
             let mut candidates: Vec<Candidate> = each.map(candidate).collect();
             let texts: Vec<String> = list.passages.iter().map(|passage| passage.text.clone()).collect();
@@ -91,7 +91,7 @@ impl Analysis for Equivalence {
                 candidate.bert_score = Some(score);
             }
             if candidates.len() != list.passages.len() {
-                return Err(Refusal::Question("there is not a verdict for every candidate".to_owned()));
+                return Err(Refusal::Question("some candidates have no verdict".to_owned()));
             }
             kept(candidates)
         })
@@ -137,11 +137,11 @@ impl Analysis for Equivalence {
         let table = by_system(answers, &measures, &mut report);
         report.tables.extend(table);
         report.notes.push(
-"Every text is judged after its question, as in SePer. A candidate takes its best reference; \"first reference\" is the entailment score of the first alone."
+"Every text is judged after its question, as in SePer. A candidate takes its best reference; \"first reference\" is the entailment score with the first reference only."
                 .to_owned(),
         );
         report.notes.push(
-"Accuracy and F1 are of the decision: entailment the likeliest verdict; for hard SePer no direction a contradiction and one an entailment; for clusters both directions an entailment; for token F1, ROUGE-L and BERTScore a score of at least .5. BERTScore is over the token states of the embedding model. Its row is absent where an answer has none: over a server, without such a model, and where texts are too long. F1 counts equivalent as positive. Intervals draw whole questions, with all their candidates."
+"Accuracy and F1 are computed from the decision. Entailment: it is the likeliest verdict. Hard SePer: no direction contradicts, and one entails. Clusters: both directions entail. Token F1, ROUGE-L and BERTScore: a score of at least 0.5. BERTScore uses the token states of the embedding model. Its row is absent if an answer has none: over a server, without such a model, or if texts are too long. F1 counts equivalent as positive. Intervals draw whole questions with all their candidates."
                 .to_owned(),
         );
         Ok(report)
@@ -152,7 +152,7 @@ fn from_wire(wire: &v1::EntailmentVerdict) -> Verdict {
     Verdict { entailment: wire.entailment, neutral: wire.neutral, contradiction: wire.contradiction }
 }
 
-/// A candidate's verdicts: to each reference and back.
+/// A candidate, from its verdicts to each reference and back.
 fn candidate(verdicts: &[Verdict]) -> Candidate {
     let any = |rule: Rule| verdicts.chunks_exact(2).any(|both| rule.equivalent(&both[0], &both[1]));
     let forward = || verdicts.iter().step_by(2);
@@ -167,7 +167,7 @@ fn candidate(verdicts: &[Verdict]) -> Candidate {
     }
 }
 
-/// Score and decision of a candidate: what the entailment model says, its text, the references.
+/// Score and decision of a candidate, from its verdicts, its text and the references.
 type Scoring<'a> = &'a dyn Fn(&Candidate, &str, &[String]) -> (f64, bool);
 
 /// Every measure on every candidate, by question.
@@ -246,7 +246,8 @@ mod tests {
         Question { list, ..Question::default() }
     }
 
-    /// Entailment decides three of four rightly, and ranks every equivalent answer above every other. Containment decides two.
+    /// Entailment decides three of four rightly, and ranks every equivalent answer above every other. Containment
+    /// decides two rightly.
     #[test]
     fn agreement_by_hand() {
         let first = question(&[("a", "Ada Voss kept it", 1.0), ("b", "not Ada Voss", 0.0)]);

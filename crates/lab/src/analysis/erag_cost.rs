@@ -1,13 +1,13 @@
-//! What labels of passages cost against the answer from the whole list (Salemi and Zamani, *Evaluating Retrieval Quality in
+//! Cost of passage labels and of the answer from the whole list (Salemi and Zamani, *Evaluating Retrieval Quality in
 //! Retrieval-Augmented Generation*, Table 2).
 //!
-//! For each list size k three ways are measured in one run: every passage in a call of its own (the paper's document level), the
-//! k passages in one call (its query level), and one answer from the k passages in one prompt (end to end).
+//! For each list size k three ways are measured in one run: one call per passage (the paper's document level), one call
+//! for the k passages (its query level), and one answer from the k passages in one prompt (end to end).
 //!
-//! - Tokens are those evaluated if nothing were kept of earlier calls. They are the same in every run.
+//! - Tokens are those evaluated without a cache of earlier calls. They are the same in every run.
 //! - Seconds are the engine's, and differ between runs.
-//! - Memory is arithmetic: each evaluated token takes a cell of layers x key-value heads x (key + value) numbers. A call is
-//!   charged the cells of all its prompts and answers at once; the longest of the calls counts.
+//! - Memory is arithmetic: each evaluated token takes a KV-cache cell of layers x key-value heads x (key + value)
+//!   numbers. A call is charged the cells of all its prompts and answers at once; the largest call counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,16 +35,16 @@ const MEBIBYTE: f64 = 1_048_576.0;
 /// See the module.
 pub(super) struct EragCost;
 
-/// What a way took.
+/// Cost of one way.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Work {
     tokens: usize,
-    /// Cells of its longest call.
+    /// Cells of its largest call.
     cells: usize,
     /// Tokens of passages that were cut to fit the context.
     #[serde(default)]
     cut: usize,
-    /// Kept apart from the rest.
+    /// Stored in another file than the rest.
     #[serde(skip)]
     seconds: f64,
 }
@@ -58,20 +58,20 @@ struct Size {
     whole: Work,
 }
 
-/// What is kept of a question.
+/// The stored result of a question.
 #[derive(Debug, Deserialize)]
 struct Cost {
-    /// Bytes of a cell; `None` where the generator's file does not say.
+    /// Bytes of a cell; `None` if the generator's file does not state it.
     cell_bytes: Option<usize>,
     /// Ascending.
     sizes: Vec<Size>,
-    /// Seconds of each size in the order document, query, whole; empty where their file is lost.
+    /// Seconds per size in the order document, query, whole; empty if their file is lost.
     #[serde(default)]
     times: Vec<[f64; 3]>,
 }
 
 impl Work {
-    /// Both, one after the other.
+    /// The sum of two calls, one after the other.
     fn and(self, other: Self) -> Self {
         Self {
             tokens: self.tokens + other.tokens,
@@ -101,7 +101,7 @@ async fn answered(
     };
     let sampled = engine.sample(&Call::local(), request, None).await?;
     let (usage, cut) = (sampled.usage, sampled.cut.iter().sum());
-    // What an earlier call evaluated is charged again: a question's cost does not depend on those before it.
+    // Cached tokens are charged again, so a question's cost does not depend on earlier questions.
     let tokens = usage.tokens + usage.cached_tokens;
     Ok(Work { tokens, cells: tokens, cut, seconds: usage.total_ms / 1e3 })
 }
@@ -110,14 +110,14 @@ impl Analysis for EragCost {
     fn about(&self) -> About {
         About::new(
             "erag-cost",
-            "What labels of passages cost against the answer from the whole list (eRAG, Table 2)",
+            "Cost of passage labels and of the answer from the whole list (eRAG, Table 2)",
             &[Need::Engine, Need::Task],
         )
         .passages(20)
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
-        /// The first call of a process reads the model's weights into memory, and belongs to no way.
+        /// The first call of a process reads the model's weights into memory, so it is not measured.
         static BEGUN: AtomicBool = AtomicBool::new(false);
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);
@@ -170,8 +170,11 @@ impl Analysis for EragCost {
                 "ratio, a call each",
                 "questions",
             ];
-            let mut table =
-                Table::new(format!("{} a question; ratios are labels over end to end", measure.name), head, Vec::new());
+            let mut table = Table::new(
+                format!("{} per question; ratios are labels over end to end", measure.name),
+                head,
+                Vec::new(),
+            );
             let mut ratios = [
                 Series { name: format!("{}, one call", measure.name), points: Vec::new() },
                 Series { name: format!("{}, a call each", measure.name), points: Vec::new() },
@@ -193,12 +196,12 @@ impl Analysis for EragCost {
                 table.rows.push(row);
             }
             report.tables.push(table);
-            // A ratio of bytes is that of cells.
+            // A ratio of bytes equals that of cells.
             curves.extend(ratios.into_iter().filter(|_| measure.unit != "MiB"));
         }
         report.charts.push(chart::lines(
             Axes {
-                caption: "Labels over the answer from the whole list".to_owned(),
+                caption: "Cost of labels over the cost of the answer from the whole list".to_owned(),
                 x: "passages",
                 y: "times end to end",
             },
@@ -207,20 +210,20 @@ impl Analysis for EragCost {
         let questions = costs.iter().filter(|cost| cost.sizes.iter().any(|size| size.passages == largest)).count();
         report.verdict = verdict(&curves, (largest, questions));
         report.notes = notes(settings);
-        // The passages of one prompt share its context: the whole list is then shorter than what the labels read.
+        // The passages of one prompt share its context, so they may be cut more than single passages.
         let unlike = |size: &Size| size.whole.cut > size.document.cut;
         let unlike = costs.iter().filter(|cost| cost.sizes.iter().any(unlike)).count();
         if unlike > 0 {
             report.notes.push(format!(
-                "On {unlike} questions the whole list does not fit the context: its passages were cut, those of the labels less or not, \
-                 and the ratios of these sizes are too high. Give --passage-tokens, or a larger generator.context_tokens."
+                "On {unlike} questions the whole list does not fit the context: its passages were cut more than those of the labels, \
+                 so the ratios of these sizes are too high. Give --passage-tokens, or a larger generator.context_tokens."
             ));
         }
         Ok(report)
     }
 }
 
-/// What is compared.
+/// A compared cost.
 struct Measure {
     name: &'static str,
     unit: &'static str,
@@ -239,7 +242,7 @@ const MEASURES: [Measure; 4] = [
 ];
 
 impl Measure {
-    /// Its values of the ways document, query and whole; `None` for a list that is shorter.
+    /// Its values for document, query and whole; `None` for a shorter list.
     fn of(&self, cost: &Cost, size: usize) -> Option<[Option<f64>; 3]> {
         let size = cost.sizes.iter().find(|one| one.passages == size)?;
         Some([&size.document, &size.query, &size.whole].map(|work| (self.of)(work, cost.cell_bytes)))
@@ -264,8 +267,8 @@ fn verdict(curves: &[Series], (size, questions): (usize, usize)) -> String {
     };
     let times = |at: usize| last(at).unwrap_or_else(|| "an unknown number of".to_owned());
     format!(
-        "Labels of {size} passages in one call a question take {} times the tokens, {} times the seconds and {} times the memory of \
-         one answer from all of them; with a call for each passage they take {} times the tokens, {} times the seconds and {} times \
+        "Labels of {size} passages in one call per question take {} times the tokens, {} times the seconds and {} times the memory of \
+         one answer from all of them; with one call per passage they take {} times the tokens, {} times the seconds and {} times \
          the memory ({questions} questions).",
         times(0),
         times(2),
@@ -282,18 +285,18 @@ fn notes(settings: &Settings) -> Vec<String> {
             "Greedy answers of at most {} tokens. A ratio is of the sums over questions; below 1 labels cost less.",
             settings.answer_tokens()
         ),
-        "Tokens are those evaluated when nothing is kept of earlier calls. In one call the beginning that all prompts share is \
+        "Tokens are those evaluated without a cache of earlier calls. In one call the common prompt prefix is \
          evaluated once."
             .to_owned(),
         "Seconds are those of this machine in this run, and are not in results.jsonl. The engine evaluates the prompts of a call \
          together as far as its steps hold them; the paper takes the largest batch that fits its GPU."
             .to_owned(),
         "Memory is arithmetic, not a measurement: the tokens of a call, all held at once, times the bytes of a cell (layers x key-value \
-         heads x key and value). The engine may hold fewer, because it drops what is answered. Weights and buffers are left out; \
-         the paper's are the highest readings of a GPU with them."
+         heads x key and value). The engine may hold fewer, because it drops answered prompts. Weights and buffers are left out; \
+         the paper gives the highest readings of a GPU, which include them."
             .to_owned(),
         "The paper's generator (T5-small with Fusion-in-Decoder) pads every passage, and its decoder reads all of them; this one reads \
-         a prompt once, so that labels save attention over long prompts but answer once a passage."
+         a prompt once, so labels save attention over long prompts, but need one answer per passage."
             .to_owned(),
     ]
 }
@@ -353,15 +356,15 @@ mod tests {
         assert_eq!(figure(&report, "labels, one call, 10 passages: MiB of the cache"), Some(1_500.0));
         assert_eq!(
             report.verdict,
-            "Labels of 10 passages in one call a question take 1.50 times the tokens, 2.00 times the seconds and 1.50 times the memory \
-             of one answer from all of them; with a call for each passage they take 2.00 times the tokens, 2.25 times the seconds and \
+            "Labels of 10 passages in one call per question take 1.50 times the tokens, 2.00 times the seconds and 1.50 times the memory \
+             of one answer from all of them; with one call per passage they take 2.00 times the tokens, 2.25 times the seconds and \
              0.16 times the memory (1 questions)."
         );
         assert_eq!(report.tables[0].rows[0].last().unwrap(), "2");
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_values_are_left_out() {
         let report = report(&[json!({ "cell_bytes": null, "sizes": [size(5, [(6, 2), (4, 4), (2, 2)])] })]);
         assert_eq!(figure(&report, "Tokens, one call over end to end, 5 passages"), Some(2.0));
         assert_eq!(figure(&report, "Seconds, one call over end to end, 5 passages"), None);

@@ -1,7 +1,7 @@
 //! Analyses: the studies of the papers, repeated on the user's own generator and data, behind `rerankd analyse`.
 //!
-//! An [`Analysis`] is a file. It says what it asks of every question ([`Analysis::ask`]) and what the answers show
-//! ([`Analysis::report`]): a sentence, tables, charts and figures. [`run`] does the rest by the driver of `study`.
+//! An [`Analysis`] is a file. It asks about every question ([`Analysis::ask`]) and reports on the answers
+//! ([`Analysis::report`]): a sentence, tables, charts and figures. [`run`] does the rest with the driver of `study`.
 //!
 //! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
 
@@ -42,7 +42,8 @@ use engine::rerank::{Passage, RerankRequest};
 use engine::task::Task;
 use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
-/// The key of what differs between runs. It is kept beside the results, and it is missing if that file is lost.
+/// The key of values that differ between runs. They are stored in another file than the results, and are missing if
+/// that file is lost.
 pub const TIMES: &str = "times";
 
 /// The requests of one question, while they run.
@@ -53,11 +54,11 @@ pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send
 pub struct About {
     /// Its name on the command line.
     pub name: &'static str,
-    /// The question it answers, as a heading, with the paper's figure or table.
+    /// Its heading, with the paper's figure or table.
     pub title: &'static str,
-    /// Passages of each question, from the front of its list, where the settings do not say; 0 if they are not put before a model.
+    /// Default number of passages per question, from the front of its list; 0 if no model reads them as passages.
     pub passages: usize,
-    /// Fewest passages among those that are taken.
+    /// Least number of passages among those taken.
     pub least: usize,
     pub needs: &'static [Need],
 }
@@ -69,9 +70,9 @@ pub enum Need {
     References,
     /// An entailment model.
     Entailment,
-    /// An engine in this process, for what the protocol does not carry.
+    /// An engine in this process, for data that the protocol does not carry.
     Engine,
-    /// Its answers may be those of another task than a short answer.
+    /// It can ask for answers of other tasks than a short answer.
     Task,
     /// It reads contexts of several numbers of first passages.
     Depths,
@@ -87,7 +88,7 @@ impl About {
         Self { passages, ..self }
     }
 
-    /// The same with a least number of passages.
+    /// A copy with a least number of passages.
     const fn least(self, least: usize) -> Self {
         Self { least, ..self }
     }
@@ -106,20 +107,20 @@ pub trait Analysis: Send + Sync {
         sources.load()
     }
 
-    /// Whether these questions need an engine in this process.
+    /// True if these questions need an engine in this process.
     fn local(&self, _data: &Data) -> bool {
         self.about().needs(Need::Engine)
     }
 
-    /// Asks the models about one question. The same question and settings give the same value, except for the member [`TIMES`] of an
-    /// object.
+    /// Asks the models about one question. Equal questions and settings give equal values, except for the member
+    /// [`TIMES`] of an object.
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a>;
 
-    /// What the answers show.
+    /// Reports on the answers.
     fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError>;
 }
 
-/// What answers an analysis.
+/// Inputs of an analysis.
 pub struct Context<'a> {
     pub backend: &'a Backend,
     pub settings: &'a Settings,
@@ -129,16 +130,16 @@ pub struct Context<'a> {
 /// The answer to one question.
 pub struct Answer<'a> {
     pub question: &'a Question,
-    /// What [`Analysis::ask`] returned.
+    /// The value that [`Analysis::ask`] returned.
     pub value: Value,
 }
 
-/// What [`Analysis::ask`] returns.
+/// The value that [`Analysis::ask`] returns.
 fn kept(value: impl Serialize) -> Result<Value, Refusal> {
-    serde_json::to_value(value).map_err(|error| Refusal::Question(format!("the result cannot be kept: {error}")))
+    serde_json::to_value(value).map_err(|error| Refusal::Question(format!("the result cannot be stored: {error}")))
 }
 
-/// What was returned for each question.
+/// The value of each question.
 ///
 /// # Errors
 /// [`StudyError::Input`] with the question, for a results file that was changed.
@@ -175,16 +176,16 @@ pub fn all() -> impl Iterator<Item = &'static dyn Analysis> {
 /// The analysis of this name.
 ///
 /// # Errors
-/// [`StudyError::Input`], which lists the names that there are.
+/// [`StudyError::Input`] with the known names.
 pub fn find(name: &str) -> Result<&'static dyn Analysis, StudyError> {
     all().find(|one| one.about().name == name).ok_or_else(|| {
         let known: Vec<&str> = all().map(|one| one.about().name).collect();
-        StudyError::Input(format!("{name:?} is no analysis; analyses are {}", known.join(", ")))
+        StudyError::Input(format!("{name:?} is not an analysis; analyses are {}", known.join(", ")))
     })
 }
 
 impl<'a> Context<'a> {
-    /// The engine of this process, for what the protocol does not carry.
+    /// The engine of this process, for data that the protocol does not carry.
     ///
     /// # Errors
     /// A refusal that says to leave out `--server`.
@@ -192,7 +193,7 @@ impl<'a> Context<'a> {
         match self.backend {
             Backend::Local(engine) => Ok(engine),
             Backend::Server(_) => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
-                "{} needs what the protocol does not carry; run it without --server, where the model is",
+                "{} needs data that the protocol does not carry; run it without --server, on the machine with the model",
                 self.about.name
             )))),
         }
@@ -210,7 +211,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The questions that an analysis can ask, and how many it cannot.
+/// The questions that an analysis can ask, and the number of the others.
 pub fn suitable(about: &About, settings: &Settings, mut data: Data) -> (Data, usize) {
     let (taken, all) = (settings.taken(about), data.questions.len());
     let least = about.least.max(settings.depths.first().copied().unwrap_or(0));
@@ -277,7 +278,7 @@ fn with_times(entry: &mut Entry<Value>, times: Value) -> Option<Value> {
     Some(value)
 }
 
-/// How every analysis was measured.
+/// Notes on the measurement, for every analysis.
 fn notes(about: &About, settings: &Settings, models: &ModelIdentity, answered: usize, refused: usize) -> Vec<String> {
     let cut = passages_note(settings.passage_tokens);
     let read = match settings.taken(about) {

@@ -1,12 +1,12 @@
-//! How far apart orders of the same passages are, by the first token of the answer (Lee et al., *Inference Scaling for
+//! Distance between orders of the same passages, by the first token of the answer (Lee et al., *Inference Scaling for
 //! Bridging Retrieval and Augmented Generation*, appendix B, Eq. 11 and Fig. 7).
 //!
-//! `d(π1, π2) = Σ_y |P(y | π1) − P(y | π2)|` over the vocabulary: the L1 distance, 0 for equal distributions and 2 for those that
-//! share no token. The paper groups all orders by their first passage, takes the rotation that begins with a passage for the
-//! representative of its group, and finds orders of one group closer than orders of two.
+//! `d(π1, π2) = Σ_y |P(y | π1) − P(y | π2)|` over the vocabulary: the L1 distance, 0 for equal distributions and 2 for
+//! distributions without a common token. The paper groups all orders by their first passage, represents a group by the
+//! rotation that begins with this passage, and finds orders of one group closer than orders of two.
 //!
-//! The orders here are all rotations of the retriever's order and of random ones. Every passage is then at every position equally
-//! often, so that the same can be asked of every position and not of the first alone.
+//! The orders here are all rotations of the first-stage order and of random orders. Every passage is then at every
+//! position equally often, so every position can be analysed like the first.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,27 +24,27 @@ use moi::design::{self, Design};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
-/// Orders that begin with the same passage; fewer where fewer exist.
+/// Orders that begin with the same passage; fewer if fewer exist.
 const EACH: usize = 4;
 
 /// See the module.
 pub(super) struct OrderDistance;
 
-/// What was measured of one question. Means over pairs of orders; `None` where there are no such pairs.
+/// Measurements of one question: means over pairs of orders; `None` without such pairs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Distances {
     orders: usize,
-    /// For each position, of the pairs with the same passage there.
+    /// For each position, over the pairs with the same passage there.
     same: Vec<Option<f64>>,
-    /// For each position, of the other pairs.
+    /// For each position, over the other pairs.
     other: Vec<Option<f64>>,
-    /// By the number of leading passages that two orders share, from 0 on.
+    /// By the number of leading passages that two orders share, from 0.
     by_beginning: Vec<Option<f64>>,
-    /// Between an order and the rotation of the retriever's order that begins with the same passage.
+    /// Between an order and the rotation of the first-stage order that begins with the same passage.
     representative: Option<f64>,
     /// Between an order and the other rotations.
     others: Option<f64>,
-    /// Share of the orders to which no rotation is nearer than the one that begins alike.
+    /// Share of the orders whose nearest rotation begins with the same passage.
     nearest: Option<f64>,
 }
 
@@ -154,9 +154,10 @@ impl Analysis for OrderDistance {
     }
 }
 
-/// The rotations of the retriever's order, then those of the question's own random ones: at most [`EACH`] begin with a passage.
+/// The rotations of the first-stage order, then of the question's random orders: at most [`EACH`] orders begin with the
+/// same passage.
 fn orders(n: usize, seed: u64, id: &str) -> Result<Vec<Vec<usize>>, FitError> {
-    // Orders that are no rotations of each other: those that begin with passage 0.
+    // Orders that are not rotations of each other: all begin with passage 0.
     let rest = design::orders(Design::Random, n - 1, EACH, question_seed(seed, id), &|| false)?;
     let first = |rest: Vec<usize>| std::iter::once(0).chain(rest.into_iter().map(|p| p + 1)).collect::<Vec<usize>>();
     let given: Vec<usize> = (0..n).collect();
@@ -170,7 +171,7 @@ fn l1(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| (left - right).abs()).sum()
 }
 
-/// A mean in the making.
+/// A running mean.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     total: f64,
@@ -188,7 +189,7 @@ impl Sum {
     }
 }
 
-/// `orders` begin with the rotations of the retriever's order; `distance` takes two numbers of orders.
+/// `orders` begins with the rotations of the first-stage order; `distance` takes the indices of two orders.
 fn measure(orders: &[Vec<usize>], distance: impl Fn(usize, usize) -> f64) -> Distances {
     let n = orders.first().map_or(0, Vec::len);
     let (mut same, mut other) = (vec![Sum::default(); n], vec![Sum::default(); n]);
@@ -245,7 +246,7 @@ fn by_beginning(report: &mut Report, asked: &[Distances], settings: &Settings) -
     Table::new("Distance by the number of leading passages that two orders share", ["shared", "L1", "questions"], rows)
 }
 
-/// The sum of the first over that of the second, over the questions that have both.
+/// The sum of the first over the sum of the second, over the questions that have both.
 fn ratio(within: &[Option<f64>], between: &[Option<f64>]) -> Option<f64> {
     let both = within.iter().zip(between).filter_map(|(within, between)| within.zip(*between));
     let (within, between) = both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -282,8 +283,8 @@ fn notes() -> Vec<String> {
     vec![
         "The distance is the paper's Eq. 11: the L1 distance of the distributions of the answer's first token over the whole vocabulary, at temperature 1; 0 is the same, 2 is no token in common.".to_owned(),
         format!("Orders: all rotations of the retriever's order and of {} random orders (fewer of three passages). The paper groups all N! orders.", EACH - 1),
-        "The paper asks this of the first position alone. Where another position brings orders closer than the first does, cyclic orders represent their groups badly.".to_owned(),
-        "The prompt ends in \"Short answer:\", so the first token is the answer's own, and not that of a sentence that leads to it.".to_owned(),
+        "The paper analyses the first position only. If another position brings orders closer than the first does, cyclic orders represent their groups badly.".to_owned(),
+        "The prompt ends in \"Short answer:\", so the first token belongs to the answer itself, not to an introduction.".to_owned(),
     ]
 }
 
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn eq_11_by_hand() {
-        // |.5 - .2| + |.5 - .3| + |0 - .5| = 1.
+        // |0.5 - 0.2| + |0.5 - 0.3| + |0 - 0.5| = 1.
         assert!((l1(&[0.5, 0.5, 0.0], &[0.2, 0.3, 0.5]) - 1.0).abs() < 1e-12);
         assert!((l1(&[1.0, 0.0], &[0.0, 1.0]) - 2.0).abs() < 1e-12, "nothing in common");
         assert!(l1(&[0.25; 4], &[0.25; 4]) < 1e-12);
@@ -324,7 +325,7 @@ mod tests {
         for n in [3, 4, 5, 7] {
             let drawn = orders(n, 3, "q1").unwrap();
             let each = drawn.len() / n;
-            // Of three passages there are two orders that are no rotations of each other.
+            // Three passages have two orders that are not rotations of each other.
             assert_eq!(each, if n == 3 { 2 } else { EACH });
             for position in 0..n {
                 assert!((0..n).all(|p| drawn.iter().filter(|order| order[position] == p).count() == each), "{n}");
@@ -342,11 +343,11 @@ mod tests {
     #[test]
     fn groups_by_hand() {
         let orders = orders(3, 0, "q1").unwrap();
-        // Two orders are 1 apart that begin alike, and 2 apart that do not.
+        // Orders that begin with the same passage are 1 apart, others 2.
         let measured = measure(&orders, |left, right| if orders[left][0] == orders[right][0] { 1.0 } else { 2.0 });
         assert_eq!((measured.orders, measured.same[0], measured.other[0]), (6, Some(1.0), Some(2.0)));
         assert_eq!((measured.representative, measured.others, measured.nearest), (Some(1.0), Some(2.0), Some(1.0)));
-        // Of three passages a second one in common is all of them.
+        // Orders of three passages that share the first two are equal.
         assert_eq!(measured.by_beginning, vec![Some(2.0), Some(1.0), None]);
         // No two orders with the same second passage begin alike.
         assert_eq!((measured.same[1], measured.same[2]), (Some(2.0), Some(2.0)));
@@ -354,7 +355,7 @@ mod tests {
         assert!((measured.other[1].unwrap() - 1.75).abs() < 1e-12);
     }
 
-    fn told(first: f64, other: f64) -> String {
+    fn verdict_for(first: f64, other: f64) -> String {
         let question = Question::default();
         let orders = orders(4, 0, "q1").unwrap();
         let measured = measure(&orders, |left, right| if orders[left][0] == orders[right][0] { first } else { other });
@@ -372,11 +373,19 @@ mod tests {
 
     #[test]
     fn the_verdict_follows_the_gap() {
-        assert!(told(0.5, 1.0).starts_with("Orders that begin with the same passage are closer"), "{}", told(0.5, 1.0));
-        assert!(told(0.5, 1.0).contains("nearest one in 100 %, by chance in 25 %"));
-        assert!(told(1.0, 0.5).contains("further apart"));
-        assert!(told(0.5, 1.0).contains("within / between 0.50, between − within +0.500"), "{}", told(0.5, 1.0));
-        assert!(told(1.0, 1.0).contains("as close as others within the error"));
+        assert!(
+            verdict_for(0.5, 1.0).starts_with("Orders that begin with the same passage are closer"),
+            "{}",
+            verdict_for(0.5, 1.0)
+        );
+        assert!(verdict_for(0.5, 1.0).contains("nearest one in 100 %, by chance in 25 %"));
+        assert!(verdict_for(1.0, 0.5).contains("further apart"));
+        assert!(
+            verdict_for(0.5, 1.0).contains("within / between 0.50, between − within +0.500"),
+            "{}",
+            verdict_for(0.5, 1.0)
+        );
+        assert!(verdict_for(1.0, 1.0).contains("as close as others within the error"));
         assert_eq!(ratio(&[Some(1.0), None, Some(2.0)], &[Some(3.0), Some(9.0), Some(3.0)]), Some(0.5));
         assert_eq!(ratio(&[None], &[Some(1.0)]), None);
     }

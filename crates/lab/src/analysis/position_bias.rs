@@ -1,11 +1,11 @@
 //! The position-bias curve over questions (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 5 and Fig. 6).
 //!
-//! Each question's passages are scored in random orders, as in the paper, and a fit says how much each position weighs. The
-//! weights of a question sum to 1; without bias each is 1 over the number of passages.
+//! Each question's passages are scored in random orders, as in the paper. A fit then gives the weight of each position.
+//! The weights of a question sum to 1; without bias each is 1 over the number of passages.
 //!
-//! Two fits are shown. The paper's own is over whole orders alone. They predict the same scores with utilities and weights
-//! reversed, and of the solutions the one nearest a prior for an end of the prompt is taken, so the curve leans to that end. The
-//! other fit also reads the beginnings of the orders: those settle the direction, and what pulls its weights are equal weights.
+//! Two fits are shown. The paper's fit uses whole orders only. They predict the same scores with utilities and weights
+//! reversed, and the fit takes the solution nearest a prior for one end of the prompt, so the curve leans to that end.
+//! The other fit also uses the prefixes of the orders, which determine the direction. Its prior is equal weights.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,20 @@ use numeric::{mean, real};
 use protocol::backend::Refusal;
 use protocol::v1::RerankResponse;
 
-/// Random orders of a question for each passage (section 3.2.1 of the paper: \|S\| = 3N).
+/// Random orders per passage of a question (section 3.2.1 of the paper: \|S\| = 3N).
 const ORDERS: usize = 3;
 
 /// See the module.
 pub(super) struct PositionBias;
 
-/// What was fitted to one question.
+/// Fits of one question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Asked {
-    /// By position, of the fit over beginnings.
+    /// By position, of the fit with prefixes.
     weights: Vec<f64>,
     /// By position, of the paper's fit.
     published: Vec<f64>,
-    /// Share of the variance of the scores that the first fit explains, each order predicted from the others.
+    /// Share of the variance of the scores that the first fit explains, with each order predicted from the others.
     explained: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ impl Analysis for PositionBias {
     fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, StudyError> {
         let asked = values::<Asked>(answers)?;
         let mut report = Report::default();
-        // The length of most questions comes first, and the verdict is about it.
+        // The most frequent list length comes first, and the verdict is about it.
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for one in &asked {
             *counts.entry(one.weights.len()).or_default() += 1;
@@ -116,7 +116,7 @@ impl Analysis for PositionBias {
                 ["number", "mean"],
                 rows,
             ));
-            let curves = [("with beginnings", curve), ("as published", printed), ("no bias", vec![fair; length])];
+            let curves = [("with prefixes", curve), ("as published", printed), ("no bias", vec![fair; length])];
             let curves = curves.map(|(name, values)| Series::ranked(name, &values));
             let axes = Axes {
                 caption: format!("Mean weight of each position, {length} passages"),
@@ -130,7 +130,7 @@ impl Analysis for PositionBias {
     }
 }
 
-/// Random orders of all passages, the question's own.
+/// Random orders of all passages, with the question's seed.
 fn whole_orders(question: &Question, passages: usize, settings: &Settings) -> MoiOptions {
     MoiOptions {
         scheme: Some(Scheme::Random),
@@ -158,15 +158,16 @@ fn whole_weights(answer: RerankResponse, passages: usize) -> Result<Vec<f64>, Re
     whole.ok_or_else(|| Refusal::Question("the answer has no position bias of all passages".to_owned()))
 }
 
-/// Mean weight of the first and the last position less that of those between; `None` of fewer than three.
+/// Mean weight of the first and the last position minus that of the positions between; `None` for fewer than three
+/// positions.
 fn ends_less_middle(weights: &[f64]) -> Option<f64> {
     let (first, rest) = weights.split_first()?;
     let (last, middle) = rest.split_last()?;
     (!middle.is_empty()).then(|| f64::midpoint(*first, *last) - mean(middle))
 }
 
-/// Which end of the prompt weighs more. One comparison that is named beforehand: the largest of several positions would stand out
-/// from noise as well.
+/// Compares both ends of the prompt. This is one comparison, named beforehand: the largest of several positions would
+/// stand out from noise as well.
 fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else {
         return "There is nothing to compare.".to_owned();
@@ -186,11 +187,11 @@ fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
 
 fn notes() -> Vec<String> {
     vec![
-        "Each question's passages were scored in random orders of its own, three times as many as passages (fewer where fewer exist).".to_owned(),
-        "Weight: MOI's regularised fit of log P(query | order) to these orders and to all their beginnings, which settle the direction of the bias; its prior is equal weights, so a weak bias comes out weaker.".to_owned(),
-        "As published: the paper's objective on log P(query, order) (Eq. 3) of whole orders alone. These leave the direction open; the solution nearest a prior that favours one end is taken, and the scores of single passages choose the end.".to_owned(),
+        "Each question's passages were scored in its own random orders, three per passage (fewer if fewer exist).".to_owned(),
+        "Weight: MOI's regularised fit of log P(query | order) to these orders and all their prefixes, which determine the direction of the bias. Its prior is equal weights, so a weak bias comes out weaker.".to_owned(),
+        "As published: the paper's objective on log P(query, order) (Eq. 3) of whole orders only. They leave the direction open: the fit takes the solution nearest a prior for one end, and the scores of single passages choose the end.".to_owned(),
         "The paper shows the mean coefficients of several models on HotpotQA, which fall from the first position to the last; \"no bias\" is its dashed line.".to_owned(),
-        "The explained share is over orders that the fit did not see; near 0 or below it the weights are noise.".to_owned(),
+        "The explained share is over orders that the fit did not see; near 0 or below, the weights are noise.".to_owned(),
     ]
 }
 
@@ -221,7 +222,7 @@ mod tests {
         }
         assert!((of("position 1, 3 passages, as published") - 0.2).abs() < 1e-12);
         assert!((of("position 1, 2 passages") - 0.9).abs() < 1e-12);
-        // .3 and .5; then (.7 / 2 - .3 + .9 / 2 - .1) / 2.
+        // 0.3 and 0.5; then (0.7 / 2 - 0.3 + 0.9 / 2 - 0.1) / 2.
         assert!((of("first − last, 3 passages") - 0.4).abs() < 1e-12);
         assert!((of("ends − middle, 3 passages") - 0.2).abs() < 1e-12);
         assert!(report.verdict.starts_with("The first of 3 positions weighs 1.80 times its share and the last 0.60"));
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_and_late_weights_are_told_apart() {
+    fn equal_early_and_late_weights_are_distinguished() {
         let equal = report(&[&[0.5, 0.5][..]; 6]).verdict;
         assert!(equal.contains("within the error"), "{equal}");
         let early = report(&[&[0.8, 0.2][..]; 6]).verdict;
@@ -250,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn each_question_has_orders_of_its_own() {
+    fn each_question_has_its_own_orders() {
         let seed = |id: &str| whole_orders(&Question { id: id.into(), ..Question::default() }, 4, &settings()).seed;
         assert_ne!(seed("q1"), seed("q2"));
-        assert_eq!(seed("q1"), seed("q1"), "a broken analysis goes on with the same");
+        assert_eq!(seed("q1"), seed("q1"), "an interrupted analysis continues with the same");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What several analyses share: the quality of the answer from a context, orders that are not ranked, means of differences, and
-//! the lines of the results read back.
+//! Shared by several analyses: the quality of the answer from a context, random orders, means of differences, and words
+//! for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,31 +17,31 @@ use protocol::v1;
 use rag_metrics::lexical::{contains, token_f1};
 use rag_metrics::resample::Statistics;
 
-/// Random orders whose mean is the baseline; fewer where fewer exist.
+/// Random orders whose mean is the baseline; fewer if fewer exist.
 pub(super) const RANDOM: usize = 5;
 
 /// The measures of [`Quality`] with their units.
 pub(super) const MEASURES: [(&str, &str); 3] =
     [("log P(reference) a token", "nats"), ("token F1", "F1"), ("answer contains reference", "share")];
 
-/// What the generator makes of one context.
+/// Quality of the answer from one context.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Quality {
     /// Mean log-probability of the tokens of the first reference, in nats.
     pub likelihood: f64,
     /// Token F1 of the answer with the best reference.
     pub f1: f64,
-    /// Whether the answer contains a reference: 0 or 1.
+    /// 1 if the answer contains a reference, otherwise 0.
     pub contains: f64,
 }
 
 impl Quality {
-    /// By number of [`MEASURES`].
+    /// By index into [`MEASURES`].
     pub fn measure(self, number: usize) -> f64 {
         [self.likelihood, self.f1, self.contains][number]
     }
 
-    /// The mean of several; `None` of none.
+    /// The mean of several; `None` for none.
     pub fn mean(several: &[Self]) -> Option<Self> {
         let of = |number: usize| mean(&several.iter().map(|one| one.measure(number)).collect::<Vec<f64>>());
         (!several.is_empty()).then(|| Self { likelihood: of(0), f1: of(1), contains: of(2) })
@@ -77,8 +77,8 @@ pub(super) async fn qualities(
     readings.into_iter().map(|reading| quality(reading).ok_or_else(missing)).collect()
 }
 
-/// The seed of a question's designs: a seed, mixed with the question's id. Orders that all questions share would be the same few
-/// draws in every question, and their luck would not average out.
+/// The seed of a question's designs: a seed, mixed with the question's id. If all questions shared a few orders, their
+/// luck would not average out.
 pub(super) fn question_seed(seed: u64, id: &str) -> u64 {
     // FNV-1a.
     let hash = id
@@ -89,12 +89,12 @@ pub(super) fn question_seed(seed: u64, id: &str) -> u64 {
 
 /// Distinct random orders of `n` passages, by the seed of the settings and the question's id.
 pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
-    // Not the seed of the designs, whose first orders these would be.
+    // Not the seed of the designs: these would be the designs' first orders.
     let seed = question_seed(settings.seed.wrapping_add(0x5261_6e64), id);
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
 
-/// The indices of the results, which must name every passage once.
+/// The indices of the results. They must name every passage once.
 pub(super) fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, Refusal> {
     let index = |result: &v1::RankedPassage| usize::try_from(result.original_index).ok();
     let order: Vec<usize> = answer.results.iter().filter_map(index).collect();
@@ -119,25 +119,25 @@ pub(super) fn difference(left: &[Option<f64>], right: &[Option<f64>], statistics
     mean_of(paired, statistics)
 }
 
-/// Fewest questions whose interval is taken to tell a side. Six differences of one sign have p < .05 by the sign test; a percentile
-/// interval of fewer leaves out 0 by chance far too often.
+/// Fewest questions whose interval can decide a side. Six differences of one sign have p < 0.05 by the sign test; a
+/// percentile interval of fewer excludes 0 by chance far too often.
 pub(super) const LEAST_QUESTIONS: usize = 6;
 
-/// What is said of [`Side::Unknown`].
+/// Words for [`Side::Unknown`].
 pub(super) const UNJUDGED: &str = "with too few questions, or no interval, to judge it by";
 
-/// Where a difference and its interval lie.
+/// Position of a difference's interval relative to 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Above,
     Below,
     /// The interval holds 0.
     Within,
-    /// There is no interval, or one of fewer than [`LEAST_QUESTIONS`].
+    /// No interval, or one of fewer than [`LEAST_QUESTIONS`].
     Unknown,
 }
 
-/// On which side of 0 the interval lies.
+/// The side of 0 on which the interval lies.
 pub(super) fn side(mean: &Mean) -> Side {
     match mean.low.zip(mean.high).filter(|_| mean.questions >= LEAST_QUESTIONS) {
         Some((low, _)) if low > 0.0 => Side::Above,
@@ -147,7 +147,7 @@ pub(super) fn side(mean: &Mean) -> Side {
     }
 }
 
-/// What to say of a difference that lies above 0, below it, around it, or cannot be judged.
+/// The element for a difference above 0, below it, around it, or undecided.
 pub(super) fn by_side<T>(mean: &Mean, [above, below, within, unknown]: [T; 4]) -> T {
     match side(mean) {
         Side::Above => above,
@@ -171,7 +171,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-/// The mean over pairs of elements; `None` of fewer than two.
+/// The mean over pairs of elements; `None` for fewer than two.
 pub(super) fn over_pairs<T>(several: &[T], measure: impl Fn(&T, &T) -> Option<f64>) -> Option<f64> {
     let (mut sum, mut pairs) = (0.0, 0);
     for (number, left) in several.iter().enumerate() {
@@ -214,7 +214,7 @@ pub(super) mod tests {
         assert_eq!(side(&of(Some(-0.2), Some(0.1))), Side::Within);
         assert_eq!(side(&of(None, None)), Side::Unknown);
         let few = Mean { questions: LEAST_QUESTIONS - 1, ..of(Some(0.1), Some(0.2)) };
-        assert_eq!(side(&few), Side::Unknown, "five questions tell no side");
+        assert_eq!(side(&few), Side::Unknown, "five questions are too few");
         assert_eq!(
             signed(&Mean { value: Some(0.5), low: Some(-0.25), high: Some(1.0), questions: 1 }),
             "+0.500 [-0.250, +1.000]"

@@ -1,9 +1,9 @@
-//! How much SePer varies from draw to draw (Dai et al., *SePer*, Table 4, appendix A.2).
+//! Variation of SePer between draws (Dai et al., *SePer*, Table 4, appendix A.2).
 //!
-//! Every question is measured several times, each time with another seed. Its standard deviation σ over the draws divides by their
-//! number; its coefficient of variation is σ over the mean. Both are then averaged over questions. The same two numbers of the mean
-//! over questions say how far a whole evaluation varies, and those of the correlation of DeltaSePer of single passages with their
-//! labels how far a comparison with judgements does.
+//! Every question is measured several times, each time with another seed. Its standard deviation σ over the draws
+//! divides by their number; its coefficient of variation is σ over the mean. Both are then averaged over questions. Two
+//! further rows show how much a whole evaluation varies (the mean over questions), and how much a comparison with
+//! judgements varies (the correlation of DeltaSePer of single passages with their labels).
 
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +32,11 @@ struct Draw {
     seper: Both,
     /// DeltaSePer of the whole list.
     delta: Both,
-    /// DeltaSePer of each passage alone.
+    /// DeltaSePer of each single passage.
     passages: Vec<Both>,
 }
 
-/// Where a quantity is.
+/// Selects a value of a draw.
 type Place = fn(&Draw) -> &Both;
 
 /// A quantity of the table.
@@ -78,7 +78,7 @@ impl Analysis for Repeatability {
         let (mut each, mut whole) = (Vec::new(), Vec::new());
         let mut spreads: Vec<(f64, f64)> = Vec::new();
         for quantity in quantities() {
-            // A row a question, a column a draw.
+            // One row per question, one column per draw.
             let values: Vec<Vec<f64>> = questions.iter().filter_map(|draws| quantity.values(draws)).collect();
             if values.is_empty() {
                 continue;
@@ -118,7 +118,7 @@ impl Analysis for Repeatability {
             }
         }
         report.tables.push(Table::new(
-            format!("A question, over {} draws of {} answers", settings.repeats, settings.samples),
+            format!("Per question, over {} draws of {} answers", settings.repeats, settings.samples),
             ["measure", "mean", "standard deviation", "questions with a mean above 0", "coefficient of variation"],
             each,
         ));
@@ -152,9 +152,9 @@ fn notes(settings: &Settings) -> Vec<String> {
             settings.answer_tokens(),
             settings.seed
         ),
-"A coefficient of variation is not defined where the mean is 0, and is large where it is nearly 0: read it beside the mean. That of DeltaSePer takes the mean's absolute value."
+"A coefficient of variation is not defined if the mean is 0, and is large if it is nearly 0: read it together with the mean. For DeltaSePer it takes the mean's absolute value."
             .to_owned(),
-"The paper does not say over what its coefficient is taken. In three of its four data sets it is smaller than the standard deviation, which values of at most 1 do not allow within one question: set the rows of all questions together beside it."
+"The paper does not state over which values it takes its coefficient. In three of its four data sets it is smaller than the standard deviation, which is impossible within one question, because values are at most 1: compare it with the rows of all questions together."
             .to_owned(),
     ]
 }
@@ -179,7 +179,7 @@ fn quantities() -> impl Iterator<Item = Quantity> {
 }
 
 impl Quantity {
-    /// One value a draw; `None` where one is missing.
+    /// One value per draw; `None` if one is missing.
     fn values(&self, draws: &[Draw]) -> Option<Vec<f64>> {
         draws.iter().map(|draw| (self.of)(draw).of(self.kind)).collect()
     }
@@ -197,7 +197,8 @@ fn by_draw(questions: &[Vec<f64>]) -> Vec<f64> {
     (0..draws).map(|at| mean(&questions.iter().map(|values| values[at]).collect::<Vec<_>>())).collect()
 }
 
-/// Mean, standard deviation and coefficient of variation of one number a draw. There are no intervals: draws are few.
+/// Mean, standard deviation and coefficient of variation of one number per draw. There are no intervals, because draws
+/// are few.
 fn spread(report: &mut Report, name: &str, draws: &[f64]) -> Vec<String> {
     let number = |value: Option<f64>| Mean { value, low: None, high: None, questions: draws.len() };
     vec![
@@ -208,7 +209,7 @@ fn spread(report: &mut Report, name: &str, draws: &[f64]) -> Vec<String> {
     ]
 }
 
-/// For each draw, Pearson's r over the passages of all questions. Empty where there is none.
+/// Pearson's r over the passages of all questions, per draw. Empty if it is not defined.
 fn correlations(answers: &[Answer<'_>], questions: &[Vec<Draw>], kind: Kind, threshold: f64) -> Vec<f64> {
     let draws = questions.iter().map(Vec::len).min().unwrap_or(0);
     let of = |at: usize| {
@@ -252,8 +253,8 @@ mod tests {
         Question { list: LabelledList { labels: labels.to_vec(), ..LabelledList::default() }, ..Question::default() }
     }
 
-    /// Draws .2 and .4 vary by .1 around .3; draws 0 and 0 by nothing, and have no coefficient. The means of the draws are .1 and
-    /// .2: they vary by .05 around .15.
+    /// Draws 0.2 and 0.4 deviate by 0.1 from 0.3. Draws 0 and 0 do not deviate, and have no coefficient. The means of
+    /// the draws are 0.1 and 0.2: they deviate by 0.05 from 0.15.
     #[test]
     fn deviations_by_hand() {
         let question = question(&[1.0, 0.0]);

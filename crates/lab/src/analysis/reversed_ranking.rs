@@ -1,8 +1,8 @@
-//! What reversing a ranking costs the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented
+//! Cost of reversing a ranking, for the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented
 //! Generation*, section 5 and Table 8).
 //!
-//! The paper reads a ranking's worth from its reverse: if MOI has found the order that the generator reads best, its reverse is
-//! the worst, and the drop is large. A ranking whose reverse does as well says nothing to the generator.
+//! The paper judges a ranking by its reverse: if MOI has found the order that the generator reads best, the reverse is
+//! the worst, and the drop is large. If the reverse does as well, the ranking does not matter to the generator.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use engine::rerank::Passage;
 use moi::{self, Anchors, FitError, Objective, Observation};
 use prefix_scheduler::call::Call;
 
-/// Random orders of a question for each passage (section 3.2.1 of the paper: \|S\| = 3N).
+/// Random orders per passage of a question (section 3.2.1 of the paper: \|S\| = 3N).
 const ORDERS: usize = 3;
 
 const MOI: &str = "MOI";
@@ -34,7 +34,7 @@ const RANDOM: &str = "random orders";
 /// See the module.
 pub(super) struct ReversedRanking;
 
-/// What was measured of one question: the answer from each order, by the order's name.
+/// Measurements of one question: the answer from each order, by the order's name.
 #[derive(Debug, Serialize, Deserialize)]
 struct Asked {
     quality: BTreeMap<String, Quality>,
@@ -54,7 +54,7 @@ impl Analysis for ReversedRanking {
     fn about(&self) -> About {
         About::new(
             "reversed-ranking",
-            "What reversing a ranking costs the answer (MOI, Table 8)",
+            "Cost of reversing a ranking, for the answer (MOI, Table 8)",
             &[Need::References, Need::Engine, Need::Task],
         )
         .least(2)
@@ -149,7 +149,7 @@ impl Analysis for ReversedRanking {
     }
 }
 
-/// What MOI is fitted to: random orders, the question's own.
+/// The request for the scores that MOI is fitted to: random orders, with the question's seed.
 fn request(question: &Question, passages: &[Passage], settings: &Settings) -> PreferenceRequest {
     PreferenceRequest {
         query: question.list.question.clone(),
@@ -173,7 +173,7 @@ fn rankings(scores: &Preferences, interrupt: &(dyn Fn() -> bool + Sync)) -> Resu
     Ok([fitted(scores.query_after_order.clone(), &moi::Settings::default())?, fitted(joint.collect(), &paper)?])
 }
 
-/// `moi` is MOI's ranking less its reverse, `drops` that less the same of the retriever's order.
+/// `moi` is MOI's ranking minus its reverse; `drops` subtracts the same difference of the first-stage order.
 fn verdict(moi: &Mean, drops: &Mean, questions: usize) -> String {
     let what = by_side(moi, ["the reverse is worse", "the reverse is better", "within the error", UNJUDGED]);
     let (more, judged) = by_side(
@@ -181,12 +181,12 @@ fn verdict(moi: &Mean, drops: &Mean, questions: usize) -> String {
         [
             ("more than", String::new()),
             ("less than", String::new()),
-            ("no more and no less beyond the error than", String::new()),
+            ("as much within the error as", String::new()),
             ("more or less than", format!(", {UNJUDGED}")),
         ],
     );
     format!(
-        "MOI's ranking less its reverse: {} nats a token of the reference answer ({what}); reversing it costs {more} reversing the retriever's order (difference {}{judged}), over {questions} questions.",
+        "MOI's ranking less its reverse: {} nats per token of the reference answer ({what}); reversing it costs {more} reversing the retriever's order (difference {}{judged}), over {questions} questions.",
         signed(moi),
         signed(drops)
     )
@@ -195,12 +195,12 @@ fn verdict(moi: &Mean, drops: &Mean, questions: usize) -> String {
 fn notes() -> Vec<String> {
     vec![
         format!(
-            "MOI is the regularised fit of log P(query | order) over {ORDERS} random orders a passage; \"{PUBLISHED}\" is the paper's objective on log P(query, order) (Eq. 3), from the same prompts."
+            "MOI is the regularised fit of log P(query | order) over {ORDERS} random orders per passage; \"{PUBLISHED}\" is the paper's objective on log P(query, order) (Eq. 3), from the same prompts."
         ),
-        "An order is the reading order of the prompt, best first; differences are an order less its reverse, so above 0 the order is the better one.".to_owned(),
-        format!("Random orders: the mean of {} for each question, as the paper's row \"Random\" is of 30.", super::readings::RANDOM),
-        "The paper takes ROUGE-L (its column is headed EM and holds the values of its Table 1) and GPT-4's judgement; here it is the likelihood of the first reference, token F1 and containment of the answer: a greedy one of at most 24 tokens, or for a task with labels the likeliest label. A likelihood resolves what a right-or-wrong answer of few questions cannot.".to_owned(),
-        "The paper reverses RankGPT's ranking for comparison; here it is the retriever's order. The paper reads ten passages. Fewer move less, and of an odd number the middle one keeps its place.".to_owned(),
+        "An order is the reading order of the prompt, best first. A difference is an order minus its reverse: above 0 the order is better.".to_owned(),
+        format!("Random orders: the mean of {} per question; the paper's row \"Random\" is the mean of 30.", super::readings::RANDOM),
+        "The paper takes ROUGE-L (its column is headed EM and holds the values of its Table 1) and GPT-4's judgement; here it is the likelihood of the first reference, token F1 and containment of the answer: a greedy one of at most 24 tokens, or for a task with labels the likeliest label. A likelihood shows differences that right-or-wrong answers to few questions do not show.".to_owned(),
+        "For comparison the paper reverses RankGPT's ranking; here it is the retriever's order. The paper reads ten passages. Fewer passages move less, and the middle one of an odd number keeps its place.".to_owned(),
     ]
 }
 
@@ -215,7 +215,7 @@ mod tests {
         Quality { likelihood, f1, contains: 0.0 }
     }
 
-    /// Orders in the order of [`names`].
+    /// Likelihoods in the order of [`names`].
     fn value(likelihoods: [f64; 7]) -> serde_json::Value {
         let quality = likelihoods.map(|likelihood| quality(likelihood, likelihood.exp()));
         json!(Asked { quality: names().into_iter().zip(quality).collect() })
@@ -234,7 +234,7 @@ mod tests {
         let report = ReversedRanking.report(&answers, &settings()).unwrap();
         let of = |name: &str| figure(&report, &format!("{name}: log P(reference) a token"));
         assert!((of("MOI") + 1.5).abs() < 1e-12);
-        // Drops of 1 and 1.5; the retriever's are .25 each.
+        // Drops of 1 and 1.5; the retriever's are 0.25 each.
         assert!((of("MOI − MOI, reversed") - 1.25).abs() < 1e-12);
         assert!((of("drop of MOI − drop of retriever") - 1.0).abs() < 1e-12);
         assert!((of("MOI − random orders") - 0.75).abs() < 1e-12);
@@ -249,28 +249,28 @@ mod tests {
     }
 
     #[test]
-    fn a_reverse_that_is_better_or_equal_is_said_to_be() {
+    fn the_verdict_follows_the_drops() {
         let question = Question::default();
         let of = |forth: f64, back: f64| {
             let answer = || Answer { question: &question, value: value([forth, back, -1.0, -1.0, -1.0, -1.0, -1.0]) };
             let answers: Vec<Answer<'_>> = (0..6).map(|_| answer()).collect();
             ReversedRanking.report(&answers, &settings()).unwrap().verdict
         };
-        // The retriever's order is as good as its reverse.
+        // The first-stage order is as good as its reverse.
         let says = |verdict: &str, what: &str, more: &str| {
             assert!(verdict.contains(&format!("({what})")), "{verdict}");
             assert!(verdict.contains(&format!("costs {more} reversing the retriever's")), "{verdict}");
         };
         says(&of(-1.0, -2.0), "the reverse is worse", "more than");
         says(&of(-2.0, -1.0), "the reverse is better", "less than");
-        says(&of(-1.0, -1.0), "within the error", "no more and no less beyond the error than");
+        says(&of(-1.0, -1.0), "within the error", "as much within the error as");
     }
 
     #[test]
-    fn each_question_has_orders_of_its_own() {
+    fn each_question_has_its_own_orders() {
         let asked = |id: &str| request(&Question { id: id.into(), ..Question::default() }, &[], &settings());
         assert_ne!(asked("q1").seed, asked("q2").seed);
-        assert_eq!(asked("q1"), asked("q1"), "a broken analysis goes on with the same");
+        assert_eq!(asked("q1"), asked("q1"), "an interrupted analysis continues with the same");
     }
 
     #[test]

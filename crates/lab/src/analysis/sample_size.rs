@@ -1,9 +1,9 @@
 //! How many answers SePer needs (Dai et al., *SePer*, section 4.2, Fig. 3).
 //!
-//! The answers of a question are drawn once. Estimates of the first 1, 2, 3, 5, 10 … of them are set beside that of all of them: their
-//! mean absolute deviation, and their correlation over questions. Two more correlations say what an estimate is good for: that of
-//! DeltaSePer of single passages with their labels (the paper's figure), and that of SePer of the list with the quality of the
-//! generator's answer from it, which is greedy, or of a task with labels the likeliest one.
+//! The answers of a question are drawn once. Estimates of the first 1, 2, 3, 5, 10 … answers are compared with that of
+//! all: their mean absolute deviation, and their correlation over questions. Two more correlations show the use of an
+//! estimate: DeltaSePer of single passages with their labels (the paper's figure), and SePer of the list with the
+//! quality of the generator's answer from it. The answer is greedy, or the likeliest label for a task with labels.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ use rag_metrics::agreement::Correlation;
 use rag_metrics::belief::Pairing;
 use rag_metrics::lexical;
 
-/// Numbers of answers, below that of all.
+/// Numbers of answers, smaller than the number of all.
 const SIZES: [usize; 8] = [1, 2, 3, 5, 10, 15, 20, 50];
 
 /// See the module.
@@ -50,16 +50,16 @@ struct Partial {
     seper: Both,
     /// DeltaSePer of the list.
     delta: Both,
-    /// DeltaSePer of each passage alone.
+    /// DeltaSePer of each single passage.
     passages: Vec<Both>,
 }
 
-/// What an estimate of one size is worth.
+/// Quality of an estimate of one size.
 struct Worth {
     samples: usize,
     /// Mean absolute deviation of SePer, then of DeltaSePer, from the estimate of all answers.
     deviations: [Mean; 2],
-    /// Correlations over questions of SePer with that of all answers.
+    /// Correlations over questions of SePer with the estimate of all answers.
     with_all: [Mean; 2],
     /// Correlation over passages of DeltaSePer with their labels.
     with_labels: Mean,
@@ -142,7 +142,7 @@ impl Analysis for SampleSize {
             let rows = rows.collect();
             report.tables.push(Table::new(
                 format!(
-                    "SePer ({name}) of the first answers beside that of all {}, {} questions",
+                    "SePer ({name}) of the first answers and of all {}, {} questions",
                     settings.samples,
                     questions.len()
                 ),
@@ -160,11 +160,11 @@ impl Analysis for SampleSize {
             ));
         }
         report.notes.push(format!(
-            "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (`repeatability` has those), and the last row agrees with itself.",
+            "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (see `repeatability`), and the last row agrees with itself.",
             settings.answer_tokens()
         ));
         report.notes.push(
-"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the answer from it, which is greedy, or of a task with labels the likeliest one."
+"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the answer from it (greedy, or the likeliest label for a task with labels)."
                 .to_owned(),
         );
         Ok(report)
@@ -176,7 +176,7 @@ fn sizes(all: usize) -> impl Iterator<Item = usize> {
     SIZES.into_iter().filter(move |size| *size < all).chain([all])
 }
 
-/// Measures the first answers of every context. Verdicts that were asked for before are in the entailment model's cache.
+/// Measures the first answers of every context. Earlier verdicts are in the entailment model's cache.
 async fn estimate(
     engine: &Engine,
     request: &UtilityRequest,
@@ -214,7 +214,7 @@ async fn estimate(
     Ok(Partial { samples, seper, delta: *delta, passages: passages.to_vec() })
 }
 
-/// `None` where no question has this kind.
+/// `None` if no question has this kind.
 fn worth(
     answers: &[Answer<'_>],
     questions: &[Drawn],
@@ -285,19 +285,19 @@ fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, StudyError> {
     ])
 }
 
-/// What half of the answers, or the nearest number below it, would have done.
+/// The result of half of the answers, or of the nearest number below it.
 fn verdict(worths: &[Worth], questions: usize) -> String {
     let Some((all, before)) = worths.split_last().filter(|(_, before)| !before.is_empty()) else {
-        return "There is one number of answers only, so nothing to compare; give --samples 2 or more.".to_owned();
+        return "There is nothing to compare with one number of answers; give --samples 2 or more.".to_owned();
     };
     let half = before.iter().rev().find(|worth| 2 * worth.samples <= all.samples).unwrap_or(&before[0]);
     let number = |mean: &Mean| mean.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
     let (n, first) = (half.samples, before[0].samples);
     format!(
-        "Over {questions} questions SePer (soft) of {n} answers is {} from that of {} in the mean and orders questions like it with tau-b \
-         {}; with {first} answer{} it is {} and {}.",
-        number(&half.deviations[0]),
+        "Over {questions} questions SePer (soft) of {n} answers differs from that of {} by {} in the mean (tau-b {}); that of {first} \
+         answer{} by {} (tau-b {}).",
         all.samples,
+        number(&half.deviations[0]),
         number(&half.with_all[0]),
         if first == 1 { "" } else { "s" },
         number(&before[0].deviations[0]),

@@ -1,4 +1,4 @@
-//! What the analyses of SePer share: how answers are sampled, and how the results of questions are read and compared.
+//! Shared by the analyses of SePer: sampling of answers, and reading and comparing results.
 
 use serde::{Deserialize, Serialize};
 
@@ -74,28 +74,28 @@ pub(super) fn request(question: &Question, context: &Context<'_>, passages: Vec<
     }
 }
 
-/// The correlation of two lists of numbers, which belong to as many questions.
+/// The correlation of two lists with one number per question.
 pub(super) fn correlation(kind: Correlation, left: &[f64], right: &[f64], statistics: &Statistics) -> Mean {
     let found = correlated(kind, left, right, statistics.correlation_intervals(), &never);
     Mean::new(found.agreement.map(|agreement| agreement.value), found.interval, left.len())
 }
 
-/// The pairs of numbers of which both are there, with ties where they differ by rounding alone.
+/// The pairs of which both numbers exist. Numbers that differ by rounding only become ties.
 pub(super) fn pairs(both: impl Iterator<Item = (Option<f64>, Option<f64>)>) -> (Vec<f64>, Vec<f64>) {
     both.filter_map(|(left, right)| Some((rounded(left?), rounded(right?)))).unzip()
 }
 
-/// Whether the interval of a difference lies above 0, over enough questions ([`side`]).
+/// True if the interval of a difference lies above 0, over enough questions ([`side`]).
 pub(super) fn above(mean: &Mean) -> bool {
     side(mean) == Side::Above
 }
 
-/// Whether it lies below 0.
+/// True if it lies below 0.
 pub(super) fn below(mean: &Mean) -> bool {
     side(mean) == Side::Below
 }
 
-/// A signed number for a sentence; a dash where there is none.
+/// A signed number for a sentence; a dash for none.
 pub(super) fn signed(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:+.3}"))
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(sides(&mean(Some(-0.2), Some(-0.01))), (false, true));
         assert_eq!(sides(&mean(Some(-0.1), Some(0.2))), (false, false));
         let few = Mean { questions: 5, ..mean(Some(0.01), Some(0.2)) };
-        assert_eq!(sides(&few), (false, false), "five questions tell no side");
+        assert_eq!(sides(&few), (false, false), "five questions are too few");
         assert_eq!(sides(&mean(None, None)), (false, false), "without an interval nothing is beyond the error");
     }
 }

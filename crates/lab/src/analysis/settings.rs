@@ -1,4 +1,4 @@
-//! How an analysis asks, and what its results depend on.
+//! Settings of an analysis, and the manifest of its results.
 
 use serde_json::{Map, Value, json};
 
@@ -9,23 +9,23 @@ use engine::task::Task;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 
-/// Most tokens of an answer, where the task has no length of its own. References are names, numbers and short phrases.
+/// Most tokens of an answer, if the task has no length. References are names, numbers and short phrases.
 pub(super) const ANSWER_TOKENS: usize = 24;
 
-/// How an analysis asks.
+/// Settings of an analysis.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the generator is asked to do.
+    /// The generator's task.
     pub task: Task,
-    /// Passages of each question, from the front of its list; the analysis's own number where `None`.
+    /// Passages per question, from the front of its list; `None` for the analysis's default.
     pub passages: Option<usize>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
-    /// Sampled answers of a prompt.
+    /// Sampled answers per prompt.
     pub samples: usize,
     /// Repetitions with other seeds, for analyses of stability.
     pub repeats: usize,
-    /// Numbers of first passages, ascending, for the analysis that reads contexts of several; every number where it is empty.
+    /// Numbers of first passages, ascending, for the analysis that reads several contexts; empty for every number.
     pub depths: Vec<usize>,
     /// Least label of a relevant passage.
     pub threshold: f64,
@@ -36,24 +36,24 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Passages that are taken of each list.
+    /// Passages that are taken from each list.
     pub fn taken(&self, about: &About) -> usize {
         self.passages.unwrap_or(about.passages)
     }
 
-    /// Refuses what the analysis does not take: a task that its questions are not asked, or depths that it has none of.
+    /// Refuses unsupported settings: another task if the analysis asks none, or depths.
     ///
     /// # Errors
     /// [`StudyError::Input`] with the option.
     pub fn check(&self, about: &About) -> Result<(), StudyError> {
         self.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
         if self.task != Task::default() && !about.needs(Need::Task) {
-            let problem = format!("--task: {} asks for no answer but a short one", about.name);
+            let problem = format!("--task: {} does not support other tasks", about.name);
             return Err(StudyError::Input(problem));
         }
         let taken = self.taken(about);
         let problem = match self.depths.last() {
-            Some(_) if !about.needs(Need::Depths) => format!("{} has none", about.name),
+            Some(_) if !about.needs(Need::Depths) => format!("{} does not use depths", about.name),
             Some(deepest) if *deepest > taken => {
                 format!("{deepest} of the first {taken} passages; --passages takes more of each list")
             }

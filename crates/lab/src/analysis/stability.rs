@@ -1,9 +1,9 @@
-//! How much a ranking of MOI depends on its seed, by design (Lee et al., *Inference Scaling for Bridging Retrieval and
+//! Dependence of an MOI ranking on its seed, by design (Lee et al., *Inference Scaling for Bridging Retrieval and
 //! Augmented Generation*, section 3.2).
 //!
-//! Section 3.2.1 draws 3N orders at random, section 3.2.2 takes the rotations of one order instead. The paper reports one draw of
-//! each. Its only average over permutations is the row "Random" (section 4.1), of answers and not of rankings. Here each design
-//! ranks the same list under several seeds, and the rankings are compared.
+//! Section 3.2.1 draws 3N orders at random; section 3.2.2 takes the rotations of one order instead. The paper reports
+//! one draw of each. Its only average over permutations is the row "Random" (section 4.1), of answers and not of
+//! rankings. Here each design ranks the same list with several seeds, and the rankings are compared.
 
 use std::collections::BTreeMap;
 
@@ -39,9 +39,9 @@ pub(super) struct Stability;
 /// The rankings of one question by one design.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 struct Ranked {
-    /// Indices of passages, best first, one ranking a seed.
+    /// Indices of passages, best first, one ranking per seed.
     rankings: Vec<Vec<usize>>,
-    /// Tokens of one ranking, the mean over the seeds; those that were in the cache count.
+    /// Tokens of one ranking, the mean over the seeds; cached tokens count.
     tokens: f64,
 }
 
@@ -116,7 +116,7 @@ impl Analysis for Stability {
             rows,
         ));
         let axes = Axes {
-            caption: "Agreement of two seeds by what a ranking takes".to_owned(),
+            caption: "Agreement of two seeds by tokens of a ranking".to_owned(),
             x: "tokens of a ranking",
             y: "Kendall's tau of two seeds",
         };
@@ -129,7 +129,7 @@ impl Analysis for Stability {
     }
 }
 
-/// A ranking by one design, and its tokens. With `shuffled`, a design that rotates a given order rotates a random one.
+/// A ranking by one design, and its tokens. With `shuffled`, a design that rotates an input order rotates a random one.
 async fn rank(
     question: &Question,
     context: &Context<'_>,
@@ -171,17 +171,17 @@ fn tau(left: &[usize], right: &[usize]) -> Option<f64> {
     Some(Correlation::KendallB.of(&ranks(left)?, &ranks(right)?)?.value)
 }
 
-/// 1 where two rankings have the same first passage.
+/// 1 if two rankings have the same first passage.
 fn same_first(left: &[usize], right: &[usize]) -> Option<f64> {
     Some(f64::from(u8::from(left.first()? == right.first()?)))
 }
 
-/// nDCG@10 of a ranking within its own passages; `None` where none of them is relevant.
+/// nDCG@10 of a ranking within its own passages; `None` if none of them is relevant.
 pub(super) fn ndcg(ranking: &[usize], labels: &[f64], threshold: f64) -> Option<f64> {
     in_list("nDCG@10", ranking, labels, threshold)
 }
 
-/// A rank metric over the labels of the ranked passages; `None` where none of them is relevant.
+/// A rank metric over the labels of the ranked passages; `None` if none of them is relevant.
 pub(super) fn in_list(metric: &str, ranking: &[usize], labels: &[f64], threshold: f64) -> Option<f64> {
     let ranked: Vec<f64> = ranking.iter().map(|&passage| labels.get(passage).copied()).collect::<Option<_>>()?;
     if !ranked.iter().any(|label| *label >= threshold) {
@@ -196,8 +196,8 @@ fn spread(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { ends.1 - ends.0 }
 }
 
-/// Whether the prefix design depends on its seed less than random orders do. One comparison that is named beforehand: the highest of
-/// five means would stand out from noise as well.
+/// Compares the seed dependence of the prefix design with that of random orders. This is one comparison, named
+/// beforehand: the highest of five means would stand out from noise as well.
 fn verdict(prefix: &[Option<f64>], random: &[Option<f64>], settings: &Settings) -> String {
     let gap = difference(prefix, random, &settings.statistics);
     let mean = |side: &[Option<f64>]| mean_of(side, &settings.statistics).value;
@@ -223,11 +223,11 @@ fn verdict(prefix: &[Option<f64>], random: &[Option<f64>], settings: &Settings) 
 fn notes(settings: &Settings) -> Vec<String> {
     vec![
         format!("Every design ranks each list under {} seeds; tau and the same first passage are means over the pairs of seeds.", settings.repeats),
-        "All questions share the designs of a seed, so what is lucky or unlucky about a design does not average out over questions; --seed draws others.".to_owned(),
+        "All questions share the designs of a seed, so a lucky or unlucky design does not average out over questions; --seed draws others.".to_owned(),
         "Two random rankings agree with tau 0, and have the same first passage in one of N cases.".to_owned(),
-        "Cyclic orders have no seed: the first ranking rotates the retriever's order, the others random ones. The paper calls that order the referential one (Eq. 8) and takes the retriever's.".to_owned(),
-        "A stable ranking need not be good: nDCG@10, over the labels of the list's own passages, says that, where one of them is relevant.".to_owned(),
-        "Tokens count what one ranking evaluates where nothing is in the cache. The paper reports one draw of each design and no number to set beside these.".to_owned(),
+        "Cyclic orders have no seed: the first ranking rotates the retriever's order, the others rotate random ones. The paper calls that order the referential one (Eq. 8) and takes the retriever's.".to_owned(),
+        "A stable ranking need not be good: see nDCG@10, over the labels of the list's own passages, of lists with a relevant one.".to_owned(),
+        "Tokens are those that one ranking evaluates without a cache. The paper reports one draw of each design and no number to compare with these.".to_owned(),
     ]
 }
 
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn rankings_are_compared_by_hand() {
-        // One of three pairs is turned round: (2 - 1) / 3.
+        // One of three pairs is reversed: (2 - 1) / 3.
         assert!((tau(&[0, 1, 2], &[1, 0, 2]).unwrap() - 1.0 / 3.0).abs() < 1e-12);
         assert!((tau(&[0, 1, 2], &[2, 1, 0]).unwrap() + 1.0).abs() < 1e-12);
         assert_eq!(same_first(&[0, 1], &[0, 1]), Some(1.0));

@@ -1,4 +1,4 @@
-//! What all analyses have in common.
+//! Tests of all analyses.
 
 use super::*;
 use serde_json::json;
@@ -46,7 +46,7 @@ fn questions_without_what_an_analysis_needs_are_left_out() {
 }
 
 #[test]
-fn what_the_protocol_does_not_carry_needs_an_engine() {
+fn some_analyses_need_an_engine() {
     let mut data = Data { questions: vec![Question::default()], ..Data::default() };
     let local = |data: &Data| all().filter(|one| one.local(data)).map(|one| one.about().name).collect::<Vec<_>>();
     let always = ["reversed-ranking", "order-distance", "sample-size", "erag-cost", "recall-correlation"];
@@ -58,19 +58,19 @@ fn what_the_protocol_does_not_carry_needs_an_engine() {
     );
 }
 
-/// The page said that passages were whole, though a server cuts those that its context does not hold.
+/// A server cuts passages that its context does not hold, so a page must not call them whole.
 #[test]
 fn a_page_does_not_say_that_passages_were_whole() {
-    let told = |kind: &str, passage_tokens| {
+    let note = |kind: &str, passage_tokens| {
         let settings = Settings { passage_tokens, ..readings::tests::settings() };
         notes(&about(kind), &settings, &ModelIdentity::scripted(""), 3, 0).remove(0)
     };
     assert_eq!(
-        told("stability", None),
+        note("stability", None),
         "3 questions, the first 5 passages of each; passages as the context holds them; seed 0."
     );
-    assert!(told("stability", Some(64)).contains("; passages of at most 64 tokens; "));
-    assert_eq!(told("equivalence", None), "3 questions; seed 0.", "its passages are answers");
+    assert!(note("stability", Some(64)).contains("; passages of at most 64 tokens; "));
+    assert_eq!(note("equivalence", None), "3 questions; seed 0.", "its passages are answers");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_result_of_another_form_is_refused_by_its_question() {
 
 /// eRAG's Table 1 has FEVER, a task of labels, and Wizard of Wikipedia, whose answers are longer.
 #[test]
-fn another_task_binds_the_results_and_is_refused_where_nothing_is_answered() {
+fn another_task_binds_the_results_and_is_refused_without_answers() {
     let asked = |kind, labels: &[&str]| {
         let task = Task { kind, labels: labels.iter().map(|label| (*label).to_owned()).collect() };
         Settings { task, ..readings::tests::settings() }
@@ -96,7 +96,7 @@ fn another_task_binds_the_results_and_is_refused_where_nothing_is_answered() {
     assert_eq!([&short, &fever, &asked(TaskKind::Dialogue, &[])].map(Settings::answer_tokens), [24, 24, 128]);
     let refused = |settings: &Settings, kind: &str| settings.check(&about(kind)).err().map(|one| one.to_string());
     assert_eq!((refused(&fever, "erag-correlation"), refused(&short, "position-bias")), (None, None));
-    assert!(refused(&fever, "position-bias").unwrap().starts_with("--task: position-bias asks for no answer"));
+    assert!(refused(&fever, "position-bias").unwrap().starts_with("--task: position-bias does not support"));
     assert!(refused(&asked(TaskKind::ShortAnswer, &["a", "b"]), "erag-cost").unwrap().starts_with("--labels"));
     let deep = Settings { depths: vec![1, 5], ..short.clone() };
     assert_eq!((&manifest(&deep)["depths"], &manifest(&short)["depths"]), (&json!([1, 5]), &json!([])));

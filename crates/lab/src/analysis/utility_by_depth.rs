@@ -1,9 +1,9 @@
-//! What the first passages of a list do for the generator, by their number and by their order (Dai et al., *SePer*, Fig. 5 (a)
-//! and (c), sections 5.3 and 5.5).
+//! Utility of the first passages of a list, by their number and order (Dai et al., *SePer*, Fig. 5 (a) and (c),
+//! sections 5.3 and 5.5).
 //!
-//! For every k, or those of `depths`, the first k passages are a context: once in the retriever's order, once in the order of
-//! the server's default method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a
-//! question draw the same random numbers, so differences are paired twice: by sample and by question.
+//! For every k, or every k of `depths`, the first k passages are a context: once in the first-stage order, once in the
+//! order of the server's default method. DeltaSePer of each is SePer in the context minus SePer without passages. All
+//! contexts of a question draw the same random numbers, so differences are paired by sample and by question.
 
 use serde::{Deserialize, Serialize};
 
@@ -117,12 +117,12 @@ impl Analysis for UtilityByDepth {
     }
 }
 
-/// The numbers of first passages that are read of so many.
+/// The numbers of first passages up to `count`.
 fn numbers(settings: &Settings, count: usize) -> impl Iterator<Item = usize> {
     (0..).map(|at| number(settings, at)).take_while(move |k| *k <= count)
 }
 
-/// The number at a place of them; above every count behind the last.
+/// The number at this index; above every count after the last one.
 fn number(settings: &Settings, at: usize) -> usize {
     if settings.depths.is_empty() { at + 1 } else { settings.depths.get(at).copied().unwrap_or(usize::MAX) }
 }
@@ -136,8 +136,8 @@ async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passag
     permutation(&context.backend.rerank(&request).await?, passages.len())
 }
 
-/// By the place of the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in
-/// the retriever's order the mean difference to the least number. Empty where no question has this kind.
+/// Per number of passages: the mean in the first-stage order, the mean of the reranked order, the mean difference, and
+/// in the first-stage order the mean difference from the least number. Empty if no question has this kind.
 fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 4]> {
     let deepest = curves.iter().map(|one| one.retriever.len()).max().unwrap_or(0);
     let at = |k: usize| {
@@ -165,8 +165,8 @@ fn capital(kind: Kind) -> &'static str {
     }
 }
 
-/// What the passages gain, how many are enough, and where the orders differ beyond the error. Depths that some lists do not reach
-/// are means over other questions, and are not compared.
+/// The gain from passages, the best number of them, and the depths at which the orders differ beyond the error. Depths
+/// that some lists do not reach are means over other questions, so they are not compared.
 fn verdict(depths: &[[Mean; 4]], kind: Kind, settings: &Settings) -> String {
     let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
     let reached = depths.iter().take_while(|means| means[0].questions == depths[0][0].questions).count();
@@ -257,7 +257,7 @@ mod tests {
         assert!(report.verdict.ends_with("or no intervals, to judge the reranked order by."), "{}", report.verdict);
     }
 
-    /// Ten questions that all gain .2 at the first passage: the interval has no width.
+    /// Ten questions that all gain 0.2 at the first passage: the interval has no width.
     #[test]
     fn a_difference_beyond_the_error_is_said() {
         let question = Question::default();
@@ -275,9 +275,9 @@ mod tests {
         assert!((figure(&report, "soft, reranked, 5 passages") - 0.2).abs() < 1e-12);
         let one = answers(&question, &[(&[0.1][..], &[0.3][..]); 10]);
         let report = UtilityByDepth.report(&one, &Settings { depths: vec![5], ..settings }).unwrap();
-        let told =
+        let expected =
             "In the retriever's order the first 5 passages have +0.100 soft DeltaSePer; the reranked order is better";
-        assert!(report.verdict.starts_with(told), "{}", report.verdict);
+        assert!(report.verdict.starts_with(expected), "{}", report.verdict);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What compressed passages do for the generator (Dai et al., *SePer*, Fig. 5 (b), section 5.4).
+//! Utility of compressed passages (Dai et al., *SePer*, Fig. 5 (b), section 5.4).
 //!
-//! The first passages of a list are a context whole, compressed to three quarters, half and a quarter of their tokens by each
-//! method, and without the last ones, which costs nothing. DeltaSePer of each is SePer in the context minus SePer without passages.
-//! All contexts of a question draw the same random numbers. The reference answer's log-likelihood is measured beside it, because it
-//! has no sampling error.
+//! The first passages of a list are a context in three forms: whole, compressed to three quarters, half and a quarter
+//! of their tokens by each method, and without the last ones, which costs nothing. DeltaSePer of each is SePer in the
+//! context minus SePer without passages. All contexts of a question draw the same random numbers. The reference
+//! answer's log-likelihood is measured, too, because it has no sampling error.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ use numeric::real;
 use protocol::backend::Refusal;
 use protocol::v1;
 
-/// Shares of the tokens that are kept.
+/// Shares of the tokens to keep.
 const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
 
 /// The baseline: the fewest of the first passages that hold a share of the tokens.
@@ -40,7 +40,7 @@ struct Shortened {
     method: String,
     /// 1 for whole passages.
     ratio: f64,
-    /// Of the texts, without titles.
+    /// Tokens of the texts, without titles.
     tokens: usize,
     delta: Both,
     /// log P(first reference | context, question) in nats.
@@ -51,7 +51,7 @@ impl Analysis for UtilityOfCompression {
     fn about(&self) -> About {
         About::new(
             "utility-of-compression",
-            "What compressed passages are still worth (SePer, Fig. 5 b)",
+            "Utility of compressed passages (SePer, Fig. 5 b)",
             &[Need::References, Need::Entailment, Need::Task],
         )
     }
@@ -69,7 +69,7 @@ impl Analysis for UtilityOfCompression {
             for compressor in Method::ALL {
                 for ratio in RATIOS {
                     let short = compressed(question, context, &whole, (compressor, ratio)).await?;
-                    // The retriever's order reads nothing, so an answer with it does not say what was cut.
+                    // The method `retriever` reads nothing, so its answer does not report cuts.
                     if compressor == Method::LongLlmLingua {
                         lengths = short.read;
                     }
@@ -83,10 +83,10 @@ impl Analysis for UtilityOfCompression {
                 rows.push(row(DROPPED, ratio, lengths[..first].iter().sum()));
                 contexts.push(whole[..first].to_vec());
             }
-            // A call each: all contexts of a list in one would exceed the passages that a request may have.
+            // One call each: all contexts of a list in one call would exceed the limit on passages.
             for (row, short) in rows.iter_mut().zip(contexts) {
                 let subsets = vec![(0..short.len()).collect()];
-                // Nothing is left of a context whose passages were all dropped, but a request has passages.
+                // If all passages were dropped, the context is empty, but a request needs passages.
                 let passages = if short.is_empty() { whole.clone() } else { short };
                 let asked = sampled::request(question, context, passages);
                 let request = UtilityRequest { subsets, score_references: true, ..asked };
@@ -113,7 +113,7 @@ impl Analysis for UtilityOfCompression {
                 continue;
             }
             let name = kind.name();
-            let caption = format!("DeltaSePer ({name}) by the share of tokens that is kept");
+            let caption = format!("DeltaSePer ({name}) by the share of kept tokens");
             let axes = Axes { caption, x: "share of tokens kept", y: "DeltaSePer" };
             report.charts.push(chart::lines(axes, &series(&rows, kind))?);
             let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());
@@ -126,7 +126,7 @@ impl Analysis for UtilityOfCompression {
                     less.map(|mean| report.number(format!("{figure}, {name}, less whole"), "probability", *mean)),
                 ]
             };
-            // Their tokens are figures of the first table only.
+            // Tokens are figures of the first table only.
             let table = table(&mut report, &rows, (caption, "DeltaSePer"), kind == Kind::Soft, cells);
             report.tables.push(table);
         }
@@ -148,14 +148,14 @@ impl Analysis for UtilityOfCompression {
             settings.answer_tokens()
         ));
         report.notes.push(
-"Tokens are those of the texts, without titles. Ratios are shares of the tokens that are read; the share says what was kept. Passages stay in the retriever's order; LongLLMLingua ranks them to share out its tokens."
+"Tokens are those of the texts, without titles. Ratios are shares of the tokens that are read; the column \"share\" is what remained. Passages stay in the retriever's order; LongLLMLingua ranks them to distribute its tokens."
                 .to_owned(),
         );
         Ok(report)
     }
 }
 
-/// A row a context: its tokens, which become figures where `first`, a measure, and that less the whole passages'.
+/// One row per context: its tokens, which become figures if `first`, a measure, and that minus the whole passages'.
 fn table(
     report: &mut Report,
     rows: &[Row],
@@ -179,15 +179,15 @@ fn table(
 
 /// A context after a compression.
 struct Compressed {
-    /// Tokens of each text that the ranking read, in the retriever's order.
+    /// Tokens of each text that the ranking read, in the first-stage order.
     read: Vec<usize>,
-    /// Tokens that are left of them.
+    /// Tokens that remain of them.
     left: usize,
-    /// In the retriever's order, without those that were dropped.
+    /// In the first-stage order, without dropped passages.
     passages: Vec<Passage>,
 }
 
-/// The passages, compressed.
+/// Compresses the passages.
 async fn compressed(
     question: &Question,
     context: &Context<'_>,
@@ -217,7 +217,7 @@ async fn compressed(
     Ok(Compressed { read: read(report, &answer.results, whole.len()), left, passages })
 }
 
-/// How many of the first texts hold at least this share of all tokens.
+/// Number of first texts that hold at least this share of all tokens.
 fn within(lengths: &[usize], share: f64) -> usize {
     let enough = share * real(lengths.iter().sum::<usize>());
     let held = lengths.iter().scan(0, |held, length| {
@@ -227,8 +227,8 @@ fn within(lengths: &[usize], share: f64) -> usize {
     held.take_while(|held| *held < enough).count().saturating_add(1).min(lengths.len())
 }
 
-/// Tokens of each text that are read: those that were cut to fit are not. A bound on the tokens of a passage holds for its title
-/// and its frame, too, so it does not say how many of its text are left.
+/// Tokens of each text that are read, without those cut to fit. A bound on the tokens of a passage also covers its
+/// title and prompt format, so it does not give the number for the text.
 fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage], texts: usize) -> Vec<usize> {
     let cut = |index: u32| ranked.iter().find(|one| one.original_index == index).map_or(0, |one| one.tokens_cut);
     let tokens = |one: &v1::CompressedPassage| one.tokens_before.saturating_sub(cut(one.original_index));
@@ -251,7 +251,7 @@ struct Row {
     share: Option<f64>,
     /// Soft, hard.
     deltas: [Mean; 2],
-    /// Less the whole passages'; the same question's are subtracted.
+    /// Less the whole passages', paired by question.
     differences: [Mean; 2],
     likelihood: Mean,
     /// Less the whole passages'.
@@ -299,7 +299,7 @@ impl Row {
     }
 }
 
-/// A line a method, which ends at the whole passages.
+/// One line per method, ending at the whole passages.
 fn series(rows: &[Row], kind: Kind) -> Vec<Series> {
     let point = |row: &Row| Point::of(row.share?, row.delta(kind));
     let mut methods: Vec<&str> = rows.iter().filter(|row| !row.is_whole()).map(|row| row.method.as_str()).collect();
@@ -313,7 +313,7 @@ fn series(rows: &[Row], kind: Kind) -> Vec<Series> {
     methods.into_iter().map(line).collect()
 }
 
-/// The shortest context that is not worse than the whole passages beyond the error, and what is lost beyond it.
+/// The shortest context that is not worse than the whole passages beyond the error, and the contexts that are.
 fn verdict(rows: &[Row]) -> String {
     let Some(whole) = rows.first() else { return "There is nothing to compare.".to_owned() };
     let worse: Vec<&Row> = rows[1..].iter().filter(|row| sampled::below(&row.differences[0])).collect();

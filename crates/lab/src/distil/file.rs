@@ -2,10 +2,10 @@
 //!
 //! The first line is the header: the format, and everything that the scores depend on. Every other line is a question. The last
 //! member of each line is `sum`: the first eight bytes, in hexadecimal, of the SHA-256 of the sum of the line before and of the
-//! line up to its own sum. A line that was cut off, changed, moved or left out is therefore found.
+//! line up to its own sum. A line that was cut off, changed, moved or left out is therefore detected.
 //!
-//! A process that is killed leaves at most one incomplete line, at the end. It is dropped when the file is opened again. A bad
-//! line with others after it is not the work of a kill, so the file is refused.
+//! A killed process leaves at most one incomplete line, at the end. It is dropped when the file is opened again. A kill
+//! cannot damage a line before others, so such a file is refused.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -23,13 +23,13 @@ use models::store::hex;
 /// Format of the file. Files of another format are refused.
 const FORMAT: u32 = 1;
 
-/// How every header begins.
+/// Start of every header.
 const MARK: &str = "{\"rerankd_distil\":";
 
-/// What stands before the sum of a line.
+/// Text before the sum of a line.
 const SEAL: &str = ",\"sum\":\"";
 
-/// What stands after it.
+/// Text after the sum.
 const CLOSE: &str = "\"}";
 
 /// Hexadecimal digits of a sum.
@@ -43,18 +43,18 @@ pub(super) struct ExportFile {
     sum: String,
     /// Questions that the file holds.
     pub done: usize,
-    /// How many of them have no scores, but the reason.
+    /// Questions without scores, whose lines hold the reason.
     pub refused: usize,
     /// Bytes of an incomplete line that was dropped.
     pub dropped: u64,
 }
 
-/// What a line of a question must say of it.
+/// The checked members of a question's line.
 #[derive(Deserialize)]
 struct Question {
     id: String,
     data: String,
-    /// Why it has no scores.
+    /// The reason for missing scores.
     error: Option<String>,
 }
 
@@ -72,7 +72,7 @@ fn sealed(object: &str, before: &str) -> (String, String) {
     (format!("{body}{SEAL}{sum}{CLOSE}"), sum)
 }
 
-/// The text of a complete line and its sum; `None` where the line is not what was written after a line with the sum `before`.
+/// The text of a complete line and its sum; `None` if the line was not written after a line with the sum `before`.
 fn unsealed<'a>(line: &'a [u8], before: &str) -> Option<(&'a str, String)> {
     let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (body, tail) = text.split_at_checked(text.len().checked_sub(SEAL.len() + DIGITS + CLOSE.len())?)?;
@@ -103,7 +103,7 @@ impl ExportFile {
         Ok(export)
     }
 
-    /// Reads all lines. Returns how many are good, and where they end.
+    /// Reads all lines. Returns the number of good lines, and where they end.
     fn check<Q>(
         &mut self,
         header: &Map<String, Value>,
@@ -146,7 +146,7 @@ impl ExportFile {
         Ok((lines, end))
     }
 
-    /// Appends a question and waits until it is on disk. `refused`: its line has no scores, but the reason.
+    /// Appends a question and waits until it is on disk. If `refused`, its line has the reason instead of scores.
     pub fn append(&mut self, question: &impl Serialize, refused: bool) -> Result<(), StudyError> {
         let object = serde_json::to_string(question).map_err(anyhow::Error::from)?;
         self.write(&object)?;
@@ -163,7 +163,7 @@ impl ExportFile {
     }
 }
 
-/// Refuses a header of another format, generator or option, and names what differs.
+/// Refuses a header of another format, generator or option, and names the differences.
 fn check_header(text: &str, expected: &Map<String, Value>) -> Result<(), String> {
     let mut stored: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     stored.remove("sum");
@@ -178,7 +178,7 @@ fn check_header(text: &str, expected: &Map<String, Value>) -> Result<(), String>
     Err(format!("the export was made with another model or other options: {}", changed.join(", ")))
 }
 
-/// Refuses the line of another question than the one at `index`. Returns whether the question has no scores.
+/// Refuses the line of another question than the one at `index`. Returns true if the question has no scores.
 fn was_refused<Q>(text: &str, questions: &[Named<'_, Q>], index: usize) -> Result<bool, String> {
     let line: Question = serde_json::from_str(text).map_err(|error| error.to_string())?;
     check_question(questions, index, (&line.id, &line.data)).map(|()| line.error.is_some())
@@ -211,7 +211,7 @@ mod tests {
         ExportFile::open(path, &header(0), &expected()).map_err(|error| error.to_string())
     }
 
-    /// Writes what is missing and returns the bytes of the file.
+    /// Writes the missing questions and returns the bytes of the file.
     fn complete(path: &Path) -> Vec<u8> {
         let mut file = open(path).unwrap();
         for id in &IDS[file.done..] {
@@ -228,7 +228,7 @@ mod tests {
 
     /// A kill may come after any byte. The file then ends there, and the next export continues it.
     #[test]
-    fn a_file_that_was_cut_off_anywhere_ends_as_one_that_was_not() {
+    fn a_file_cut_off_anywhere_is_continued_to_the_same_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let whole = complete(&folder.path().join("whole"));
         let path = folder.path().join("cut");
@@ -271,7 +271,7 @@ mod tests {
             copy[at][digit] = b'7';
             copy.concat()
         };
-        // A complete last line that is not what was written.
+        // A complete last line with a changed digit.
         std::fs::write(&path, changed(4)).unwrap();
         let file = open(&path).unwrap();
         assert_eq!((file.done, file.dropped), (3, lines[4].len() as u64));

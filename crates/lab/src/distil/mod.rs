@@ -24,11 +24,11 @@ use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
 use protocol::backend::BackendError;
 
-/// What is exported.
+/// Settings of an export.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     pub scored: Scored,
-    /// Most passages of a question; all where `None`.
+    /// Most passages of a question; `None` for all.
     pub passages: Option<usize>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
@@ -48,7 +48,7 @@ pub struct Finished {
     pub refused: usize,
 }
 
-/// A question as it is exported.
+/// A question with its exported passages.
 struct Chosen<'a> {
     list: &'a LabelledList,
     /// Indices of the passages in the list.
@@ -77,7 +77,7 @@ struct Line<'a> {
     passages: Vec<PassageLine<'a>>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     scores: Option<Scores>,
-    /// Why there are no scores.
+    /// The reason for missing scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -98,7 +98,7 @@ struct Scores {
     query_alone: Option<f64>,
 }
 
-/// Name of what is scored, as options and headers have it.
+/// Name of the scored prompts, as in options and headers.
 pub const fn kind(scored: Scored) -> &'static str {
     match scored {
         Scored::Tokens => "tokens",
@@ -107,11 +107,11 @@ pub const fn kind(scored: Scored) -> &'static str {
     }
 }
 
-/// Scores the questions that the file at `path` does not hold yet, in their order, and appends them. `conditions` are the
-/// settings that decide refusals and digits; a file that was made with others is refused.
+/// Scores the questions that the file at `path` does not hold yet, in their order, and appends them. `conditions` are
+/// the settings that decide refusals and digits; a file made under other conditions is refused.
 ///
 /// # Errors
-/// [`StudyError`]. A question that the engine refuses is no error: its line holds the reason.
+/// [`StudyError`]. A refused question is not an error: its line holds the reason.
 pub async fn export(
     settings: &Settings,
     lists: &[LabelledList],
@@ -143,7 +143,7 @@ pub async fn export(
 
 impl Record for Preferences {}
 
-/// What the lines depend on, but for the conditions.
+/// The dependencies of the lines, without the conditions.
 fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, EngineError> {
     let generator = engine.generator()?;
     let frame = engine.prompt_frame()?;
@@ -182,8 +182,8 @@ fn all_rounded(nats: &[f64]) -> Vec<f64> {
 }
 
 impl<'a> Chosen<'a> {
-    /// The first passages of the list, in its order. Where none of them is relevant, the first relevant one of the rest takes
-    /// the last place: a list without a relevant passage says nothing of a ranking's quality.
+    /// The first passages of the list, in its order. If none of them is relevant, the first relevant one replaces the
+    /// last: a list without a relevant passage says nothing about a ranking's quality.
     fn of(list: &'a LabelledList, settings: &Settings) -> Self {
         let all = list.passages.len();
         let mut kept: Vec<usize> = (0..all.min(settings.passages.unwrap_or(all))).collect();
@@ -202,14 +202,14 @@ impl<'a> Chosen<'a> {
         self.kept.iter().map(move |&index| (&list.passages[index], list.labels.get(index).copied().unwrap_or(0.0)))
     }
 
-    /// The fingerprint of question and passages. It does not depend on the generator, so that the lines of teacher and student are
-    /// matched by it.
+    /// The fingerprint of question and passages. It does not depend on the generator, so it matches the lines of
+    /// teacher and student.
     fn fingerprint(&self) -> String {
         let passages: Vec<_> = self.passages().map(|(one, label)| (&one.id, &one.title, &one.text, label)).collect();
         fingerprint(&(&self.list.id, &self.list.question, passages))
     }
 
-    /// The seed of this question's orders, which depends neither on the questions before it nor on the generator.
+    /// The seed of this question's orders. It depends neither on earlier questions nor on the generator.
     fn seed(&self, seed: u64) -> u64 {
         let digest = Sha256::digest(format!("{seed} {}", self.list.id));
         digest.iter().take(8).fold(0, |bytes, byte| (bytes << 8) | u64::from(*byte))

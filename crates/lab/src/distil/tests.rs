@@ -37,7 +37,7 @@ fn the_first_passages_are_taken_and_a_relevant_one() {
 }
 
 #[test]
-fn a_fingerprint_depends_on_what_is_exported_only() {
+fn a_fingerprint_depends_on_exported_data_only() {
     let print = |list: &LabelledList, settings: &Settings| Chosen::of(list, settings).fingerprint();
     let (one, other) = (list(&[1.0, 0.0, 0.0]), list(&[1.0, 0.0, 1.0]));
     let first = print(&one, &SETTINGS);
@@ -62,7 +62,7 @@ fn the_seed_of_a_question_depends_on_its_id_and_the_seed() {
 }
 
 #[test]
-fn a_refused_question_has_a_line_that_says_why() {
+fn a_refused_question_has_a_line_with_the_reason() {
     let list = list(&[1.0, 0.0]);
     let chosen = Chosen::of(&list, &SETTINGS);
     let line = serde_json::to_value(chosen.line(entry(Err("too long")))).unwrap();
@@ -72,7 +72,7 @@ fn a_refused_question_has_a_line_that_says_why() {
 }
 
 #[test]
-fn scores_are_rounded_and_those_that_were_not_asked_for_are_absent() {
+fn scores_are_rounded_and_unscored_members_are_absent() {
     let list = list(&[1.0, 0.0]);
     let chosen = Chosen::of(&list, &SETTINGS);
     let scores = Preferences {

@@ -1,4 +1,4 @@
-//! One question: its lists are reranked, then labelled and scored.
+//! Evaluates one question: its lists are reranked, then labelled and scored.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         return Err(Refusal::Question(fault.clone()));
     }
     if query.provenance.is_none() && plan.annotators == [Annotator::Provenance] {
-        return Err(Refusal::Question("has no judgements, and nothing else was asked for".to_owned()));
+        return Err(Refusal::Question("has no judgements, and provenance is the only annotator".to_owned()));
     }
     let settings = &plan.settings;
     let mut systems = Vec::with_capacity(plan.systems.len());
@@ -57,7 +57,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         ..plan.request()
     };
     if query.provenance.is_none() && plan.annotators.contains(&Annotator::Provenance) {
-        // Without judgements its passages are not irrelevant but unknown. The threshold is that of judgements.
+        // Without judgements its passages are unknown, not irrelevant. The threshold applies to judgements only.
         request.annotators.retain(|annotator| *annotator != Annotator::Provenance);
         request.threshold = Grading::ERAG.threshold;
     }
@@ -82,7 +82,8 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         systems: plan.systems.iter().cloned().zip(systems).collect(),
         labels: answer.labels.iter().map(|labels| (name(labels.annotator), labels.labels.clone())).collect(),
         passage_answers: answer.passage_answers.iter().map(|answer| answer.text.clone()).collect(),
-        // What a server had kept would have to be read elsewhere, and by another system that was asked first.
+        // Cached tokens count, because another server, or another system that was asked first, would have to evaluate
+        // them.
         tokens: usage.tokens + usage.cached_tokens,
         naive_tokens: usage.naive_tokens,
         judged_pairs: answer.judged_pairs,

@@ -1,4 +1,4 @@
-//! Long answers with the passages that their citations number, a line an answer, as `rerankd citations` reads them.
+//! Long answers with their numbered passages, one line per answer, as `rerankd citations` reads them.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ pub(super) fn answers(results: &[Entry<Line>], queries: &[Query]) -> String {
             let Some(answer) = answer.filter(|_| !ranked.context.is_empty()) else { continue };
             let passages = ranked.context.iter().filter_map(|index| query.passages.get(*index));
             let passages: Vec<_> = passages.map(|one| json!({ "title": one.title, "text": one.text })).collect();
-            // Without the question, which would precede every statement that is judged: ALCE judges bare statements.
+            // The question is left out, because it would precede every judged statement: ALCE judges bare statements.
             let one = json!({ "id": entry.id, "system": system, "answer": answer, "passages": passages });
             text.push_str(&format!("{one}\n"));
         }
@@ -41,7 +41,7 @@ mod tests {
     use engine::rerank::Passage;
     use files::{self, Warnings};
 
-    /// The second passage was read first: `[1]` is it.
+    /// The second passage was read first, so `[1]` cites it.
     #[test]
     fn passages_have_the_numbers_that_the_answer_cites() {
         let passages = ["first", "second"].map(|text| Passage::untitled(0, text.to_owned())).to_vec();

@@ -1,4 +1,4 @@
-//! What is evaluated: questions with their passages from one file, or runs with the texts of their queries and documents.
+//! The questions to evaluate: with their passages from one file, or runs with the texts of their queries and documents.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use files::{self, Empty, Warnings, trec};
 use numeric::descending;
 use rag_metrics::quoted;
 
-/// Where the questions come from.
+/// Sources of the questions.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// A file of questions, or a folder in BEIR's layout.
@@ -28,9 +28,9 @@ pub struct Sources {
     pub qrels: Option<PathBuf>,
     /// Name of the folder's judgements.
     pub split: String,
-    /// Documents read of each list.
+    /// Documents read from each list.
     pub depth: usize,
-    /// Questions taken from the beginning; all where `None`.
+    /// Questions taken from the beginning; `None` for all.
     pub limit: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ pub struct List {
     pub system: String,
     /// Indices of the passages, best first.
     pub passages: Vec<usize>,
-    /// What the system scored them: scores of two systems have no common scale, so the pooled passages have none.
+    /// Scores by the system. Scores of two systems have no common scale, so the pooled passages have none.
     pub scores: Vec<Option<f64>>,
 }
 
@@ -62,7 +62,7 @@ pub struct Query {
     /// Documents of its lists that have neither title nor text, and were left out.
     #[serde(skip)]
     pub blank: usize,
-    /// Why it cannot be evaluated.
+    /// The reason why it cannot be evaluated.
     pub fault: Option<String>,
 }
 
@@ -76,21 +76,21 @@ pub struct Data {
     pub queries: Vec<Query>,
     /// Names of the lists that every question has.
     pub systems: Vec<String>,
-    /// Whether judgements were given, of these questions or of others.
+    /// True if there are judgements, of these questions or of others.
     pub judged: bool,
     /// Judged queries that no run has.
     pub unlisted: usize,
-    /// Of the files.
+    /// Warnings about the files.
     pub warnings: Warnings,
 }
 
 impl Data {
-    /// Whether any question has provenance labels.
+    /// True if any question has provenance labels.
     pub fn has_provenance(&self) -> bool {
         self.queries.iter().any(|query| query.provenance.is_some())
     }
 
-    /// Whether any question has reference answers.
+    /// True if any question has reference answers.
     pub fn has_references(&self) -> bool {
         self.queries.iter().any(|query| !query.references.is_empty())
     }
@@ -105,7 +105,7 @@ impl Sources {
         let mut data = match (&self.data, self.runs.is_empty()) {
             (Some(file), true) if !file.is_dir() => self.read_questions(file)?,
             (Some(folder), true) => {
-                let problem = "is a folder: a run is missing (--run FILE), whose lists take their texts from it";
+                let problem = "is a folder: a run is missing (--run FILE), which takes its texts from the folder";
                 return Err(StudyError::Input(format!("{}: {problem}", folder.display())));
             }
             _ => self.read_runs()?,
@@ -119,7 +119,7 @@ impl Sources {
 
     fn read_questions(&self, file: &Path) -> Result<Data, StudyError> {
         let mut warnings = Warnings::default();
-        // Nothing can be measured of a passage without text.
+        // A passage without text cannot be measured.
         let mut read = files::questions(file, Empty::LeftOut, &mut warnings)?;
         for question in &mut read {
             question.fault = question.fault.take().or(question.answers_fault.take()).or(question.labels_fault.take());
@@ -127,7 +127,8 @@ impl Sources {
         let unusable =
             files::without_passages(&read).map(|(line, fault)| format!("{}:{line}: {fault}", files::name(file)));
         let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
-        // Where only relevant passages are marked, a question without a mark has none. Where others are labelled as well, nobody judged it.
+        // If only relevant passages are marked, a question without a mark has none. If others are labelled as well, the
+        // question is unjudged.
         let negatives = read.iter().any(|question| question.given.iter().any(|label| *label <= 0.0));
         let mut seen = HashMap::new();
         let mut queries = Vec::with_capacity(read.len());
@@ -138,7 +139,7 @@ impl Sources {
                 let problem = format!("the id {} is given twice, first in line {first}", quoted(&id));
                 return Err(StudyError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
-            // Of lists of runs, too, the depth counts passages without text.
+            // The depth counts passages without text, as in lists of runs.
             let within = question.places.iter().take_while(|place| **place < self.depth).count();
             let (passages, labels): (Vec<Passage>, Vec<f64>) =
                 question.passages.into_iter().zip(question.labels).take(within).unzip();
@@ -170,7 +171,7 @@ impl Sources {
         })
     }
 
-    /// The judgements of the folder's split; `None` where the folder has no judgements at all.
+    /// The judgements of the folder's split; `None` if the folder has no judgements at all.
     fn of_split(&self) -> Result<Option<PathBuf>, StudyError> {
         let Some(folder) = self.data.as_ref().map(|data| data.join("qrels")).filter(|folder| folder.is_dir()) else {
             return Ok(None);
@@ -190,7 +191,7 @@ impl Sources {
         let mut warnings = Warnings::default();
         let file = self.file(self.queries.as_ref(), "queries", "queries.jsonl")?;
         let texts_of_queries = corpus::queries(&file, &mut warnings)?;
-        // A folder may lack judgements; a file that is named must exist.
+        // A folder may lack judgements; a named file must exist.
         let judgements = match self.qrels.clone().map_or_else(|| self.of_split(), |named| Ok(Some(named)))? {
             Some(path) => Some((files::read(&path)?, path)),
             None => None,

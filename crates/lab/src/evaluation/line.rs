@@ -19,10 +19,10 @@ pub struct Line {
     /// The rankings, by system.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub systems: BTreeMap<String, Ranked>,
-    /// The greedy answer from each passage alone.
+    /// The greedy answer from each single passage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passage_answers: Vec<String>,
-    /// Tokens that the generator evaluated for the labels and the end-to-end answers, or had kept.
+    /// Tokens of the generator for the labels and the end-to-end answers, including cached ones.
     #[serde(default)]
     pub tokens: u64,
     /// Tokens of the same prompts without sharing.
@@ -44,27 +44,27 @@ impl Record for Line {}
 pub struct Ranked {
     /// Indices of the passages, best first.
     pub ranking: Vec<usize>,
-    /// Metrics over the labels, by annotator; null where one is not defined.
+    /// Metrics over the labels, by annotator; null if one is not defined.
     pub metrics: BTreeMap<String, BTreeMap<String, Option<f64>>>,
-    /// The same passages in the order of the prompt of the end-to-end answer.
+    /// The passages in the order of the prompt of the end-to-end answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<usize>,
-    /// Where that order comes from: "given" is the order of the data, other names are those of the rerank response.
+    /// Origin of that order: "given" is the order of the data, other names are those of the rerank response.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context_order: String,
     /// Scores of the answer from the context, by annotator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub end_to_end: BTreeMap<String, f64>,
-    /// That answer.
+    /// The answer from the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// Fitted position weights of the longest prompts; only MOI fits them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub position_bias: Vec<f64>,
-    /// Tokens that the generator evaluated for the ranking, or had kept.
+    /// Tokens of the generator for the ranking, including cached ones.
     #[serde(default)]
     pub rerank_tokens: u64,
-    /// Warnings of the ranking, such as a model that was not there.
+    /// Warnings of the ranking, such as an unavailable model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

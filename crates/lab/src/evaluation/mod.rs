@@ -31,24 +31,24 @@ use protocol::backend::Backend;
 use rag_metrics::rank::Metric;
 use rag_metrics::resample::Statistics;
 
-/// What is evaluated and how.
+/// Settings of an evaluation.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Names of annotators, or `all`. Where empty, the default ones that the data allow.
+    /// Names of annotators, or `all`; empty for the default ones that the data allow.
     pub annotators: Vec<String>,
-    /// Metrics over the labels; the paper's where empty.
+    /// Metrics over the labels; empty for the paper's.
     pub metrics: Vec<Metric>,
-    /// What orders each list; at least one.
+    /// Rankers of each list; at least one.
     pub rankers: Vec<Ranker>,
     /// Least label of a relevant passage.
     pub relevance_threshold: f64,
-    /// Answer from whole contexts, too.
+    /// True to answer from whole contexts, too.
     pub end_to_end: bool,
-    /// What the generator is asked to do.
+    /// The generator's task.
     pub task: Task,
     /// Most tokens of an answer.
     pub answer_tokens: usize,
-    /// Samples of each prompt for the SePer annotators; the engine's default where `None`.
+    /// Samples per prompt for the SePer annotators; `None` for the engine's default.
     pub samples: Option<usize>,
     /// Questions that are asked at once; at least 1.
     pub concurrency: usize,

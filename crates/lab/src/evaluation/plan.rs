@@ -24,8 +24,8 @@ pub struct Plan {
     pub end_to_end: bool,
 }
 
-/// Whether an annotator labels passages where the caller names none. For a task with labels all lexical ones say the same, and no
-/// passage contains a label; long texts never equal a reference.
+/// True if an annotator labels passages by default. For a task with labels all lexical annotators agree, and no passage
+/// contains a label. Long texts never equal a reference.
 fn default_for(task: TaskKind, annotator: Annotator) -> bool {
     match (task, annotator) {
         (_, Annotator::Provenance | Annotator::LlmJudgement) => true,
@@ -50,14 +50,14 @@ fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annot
     }
     for name in names.iter().map(|name| name.trim()) {
         if name == "all" {
-            // A server without an embedding model would refuse them all.
+            // A server without an embedding model would refuse all annotators.
             let all = |annotator: &&Annotator| !annotator.needs_embedding() && available(annotator);
             chosen.extend(Annotator::ALL.iter().filter(all));
             continue;
         }
         let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Annotator::ALL.iter().map(|annotator| annotator.name()).collect();
-            let problem = format!("{name:?} is no annotator; annotators are {}, all", names.join(", "));
+            let problem = format!("{name:?} is not an annotator; annotators are {}, all", names.join(", "));
             StudyError::Input(format!("--annotators: {problem}"))
         })?;
         if !available(annotator) {
@@ -87,7 +87,7 @@ impl Plan {
             return Err(StudyError::Input(format!("--method: {problem}")));
         }
         if let Some(metric) = settings.metrics.iter().find(|metric| !metric.is_mean()) {
-            let problem = format!("{metric} is no mean over questions: `rerankd metrics` has it");
+            let problem = format!("{metric} is not a mean over questions: `rerankd metrics` has it");
             return Err(StudyError::Input(format!("--metric: {problem}")));
         }
         settings.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
@@ -95,7 +95,7 @@ impl Plan {
         let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
         let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
         let plan = Self { settings, annotators, metrics, systems, end_to_end };
-        // Found with the first question, after its reranking, a fault would be found with every one, and journaled.
+        // Settings are checked here. Otherwise each question would be reranked, refused and stored.
         plan.request().check_settings().map_err(|error| StudyError::Input(error.to_string()))?;
         Ok(plan)
     }
@@ -122,13 +122,14 @@ impl Plan {
         }
     }
 
-    /// Whether labels or orders depend on the entailment model.
+    /// True if labels or orders depend on the entailment model.
     pub(super) fn asks_judge(&self) -> bool {
         let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
         self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
     }
 
-    /// Whether answers are read from a context order that position profiles may decide. The given order is no ranking of ours.
+    /// True if answers are read from a context order that position profiles may decide. The input order is not one of
+    /// our rankings.
     pub(super) fn arranges(&self) -> bool {
         self.end_to_end && self.settings.rankers.iter().any(|ranker| ranker.0.is_some())
     }
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Each question was reranked, refused and journaled as failed, and the corrected command asked for --restart.
+    /// Wrong settings must not rerank, refuse and store each question.
     #[test]
     fn wrong_settings_are_refused_before_any_question() {
         let data = Data { systems: vec!["list".to_owned()], queries: vec![Query::default()], ..Data::default() };
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
     }
 
-    /// The last of them took the place of the others in every line.
+    /// The last system would replace the others in every line.
     #[test]
     fn systems_of_one_name_are_refused() {
         let plan = |systems: &[&str], rankers: &[&str]| {
@@ -246,7 +247,7 @@ mod tests {
         };
         assert!(plan("map").is_ok());
         let refused = plan("gm_map").err().unwrap().to_string();
-        assert!(refused.starts_with("--metric: GMAP is no mean"), "{refused}");
+        assert!(refused.starts_with("--metric: GMAP is not a mean"), "{refused}");
     }
 
     #[test]

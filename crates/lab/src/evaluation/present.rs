@@ -111,8 +111,8 @@ fn metrics(report: &mut Report, summary: &Summary) -> Section {
     section.tables.push(numbers(report, "", &summary.systems, |system| &system.metrics));
     if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
         section.text.push(
-            "For the end-to-end answers the generator reads the whole list in its context order: the order in which the passages stand in \
-             the prompt, as the rerank response gives it. Metrics are over the ranking."
+            "For the end-to-end answers the generator reads the whole list in its context order: the order of the passages in \
+             the prompt, as in the rerank response. Metrics are over the ranking."
                 .to_owned(),
         );
         section.tables.push(numbers(report, "End-to-end answers", &summary.systems, |system| &system.end_to_end));
@@ -156,8 +156,8 @@ fn comparisons(report: &mut Report, plan: &Plan, summary: &Summary, lines: &[(&Q
     section
 }
 
-/// The questions on which two systems differ most: by the end-to-end answer where answers were scored, else by the first
-/// metric, under the annotator by which most questions differ.
+/// The questions on which two systems differ most: by the end-to-end answer if answers were scored, else by the first
+/// metric, under the annotator with the most differing questions.
 fn by_question(plan: &Plan, comparison: &Comparison, lines: &[(&Query, &Line)]) -> Option<Table> {
     let metric = plan.metrics.first().map(ToString::to_string).unwrap_or_default();
     let value = |line: &Line, system: &str, annotator: &str| {

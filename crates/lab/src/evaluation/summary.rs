@@ -36,7 +36,7 @@ pub struct System {
     pub name: String,
     pub metrics: Vec<Row>,
     pub end_to_end: Vec<Row>,
-    /// Where the prompts of the end-to-end answers take their order from; empty without such answers.
+    /// Origins of the order of the end-to-end prompts; empty without such answers.
     pub contexts: Vec<ContextOrder>,
     pub rerank_tokens: u64,
 }
@@ -47,7 +47,7 @@ pub struct ContextOrder {
     /// As in the results: "given", "descending", "by position bias" and so on.
     pub order: String,
     pub questions: usize,
-    /// Questions of those whose context differs from the ranking.
+    /// Questions among these whose context differs from the ranking.
     pub differing: usize,
 }
 
@@ -138,7 +138,7 @@ pub struct Summary {
     pub delta_seper: Vec<Histogram>,
     pub utility_by_rank: Vec<Curve>,
     pub position_bias: Vec<Bias>,
-    /// What the rankings of each system warned of, and what labels and answers did.
+    /// Warnings of each system's rankings, and of labels and answers.
     pub warned: Vec<Warned>,
     pub cost: Cost,
 }
@@ -313,7 +313,7 @@ fn curve(column: &Column<'_>, annotator: Annotator, lines: &[&Line]) -> Curve {
     }
 }
 
-/// Where the prompts of a system's end-to-end answers take their order from.
+/// Origins of the order of a system's end-to-end prompts.
 fn context_orders(column: &Column<'_>) -> Vec<ContextOrder> {
     let mut orders: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for row in &column.rows {

@@ -1,7 +1,7 @@
 //! The verdict of an evaluation, in one sentence: which system is best, by how much, and on what ground.
 //!
 //! It rests on one number, chosen before the data are seen, so that there is one family of tests: the quality of the answer
-//! from the whole list by token-f1, or by the first annotator where that one was not asked for. Without such answers it is the
+//! from the whole list by token-f1, or by the first annotator if token-f1 is missing. Without such answers it is the
 //! first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are compared with the first.
 
 use super::summary::{Comparison, Difference, Row, Summary, System};
@@ -141,14 +141,14 @@ mod tests {
         assert!(of(&untested, &Statistics::default()).starts_with("No verdict: no difference was tested"));
         let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
         assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);
-        // Alone each would be significant; together they are not.
+        // Each alone would be significant; together they are not.
         let none =
             "No system is better than s0 beyond its error in the end-to-end answers by token-f1: 0.300 [0.200, 0.400].";
         assert_eq!(said(&[(0.1, 0.04), (0.2, 0.03)]), none);
         let worse = "s0 is better than every other in the end-to-end answers by token-f1 (next: s1, -0.100, p = 0.010 after Holm).";
         assert_eq!(said(&[(-0.1, 0.01)]), worse);
         assert_eq!(said(&[(-0.1, 0.01), (-0.1, 0.5)]), none);
-        // Of five wins of five the randomisation test has p = .0625 at best.
+        // With five wins of five, the randomisation test has p = 0.0625 at best.
         let mut few = summary(&[(0.1, 0.0625)]);
         for row in &mut few.systems[0].end_to_end {
             row.mean.questions = 5;

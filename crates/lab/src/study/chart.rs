@@ -29,7 +29,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(214, 39, 140),
     RGBColor(120, 94, 240),
 ];
-/// Points of a line that are still marked one by one, and rows of a chart's table of numbers.
+/// Most points of a line that are marked one by one, and most rows of a chart's table of numbers.
 const MARKED: usize = 40;
 
 /// A chart with its caption and its numbers.
@@ -40,7 +40,7 @@ pub struct Chart {
     pub numbers: Table,
 }
 
-/// What a chart is about.
+/// Caption and titles of the axes.
 pub struct Axes<'a> {
     pub caption: String,
     pub x: &'a str,
@@ -142,8 +142,8 @@ fn legend(chart: &mut Plane<'_>) -> anyhow::Result<()> {
     labels.position(SeriesLabelPosition::UpperRight).border_style(TRANSPARENT).draw().map_err(failed)
 }
 
-/// The drawing as a text for a page, whose height holds a legend of so many lines. plotters places them 15 apart, past the lower end
-/// as well.
+/// The drawing as SVG for a page, tall enough for a legend of `entries` lines. plotters places them 15 apart, also past
+/// the lower end.
 fn drawn(entries: usize, draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> Result<String, StudyError> {
     let lines = u32::try_from(entries).unwrap_or(u32::MAX).min(1_000);
     let (width, height) = (SIZE.0, SIZE.1.max(90 + 15 * lines));
@@ -158,7 +158,8 @@ fn drawn(entries: usize, draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> 
     Ok(svg.replace("#000000", "currentColor").replacen(&fixed, "width=\"100%\" role=\"img\" ", 1))
 }
 
-/// Lines over numbers. Intervals of several lines stand side by side. A line without points keeps its place in the legend.
+/// Lines over numbers. Intervals of several lines are drawn side by side. A line without points keeps its place in the
+/// legend.
 pub fn lines(axes: Axes<'_>, series: &[Series]) -> Result<Chart, StudyError> {
     let all = || series.iter().flat_map(|one| &one.points);
     let (first, last) = all().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(one.x), high.max(one.x)));
@@ -208,7 +209,7 @@ pub fn lines(axes: Axes<'_>, series: &[Series]) -> Result<Chart, StudyError> {
     Ok(Chart { caption: axes.caption, svg, numbers })
 }
 
-/// The first point of each series over a logarithmic axis. Points below 1 stand at its left end, which is labelled 0.
+/// The first point of each series over a logarithmic axis. Points below 1 are at its left end, which is labelled 0.
 pub fn scatter(axes: Axes<'_>, series: &[Series]) -> Result<Chart, StudyError> {
     let points = || series.iter().filter_map(|one| Some((&one.name, one.points.first()?)));
     let place = |point: &Point| point.x.max(1.0).log10();
@@ -304,7 +305,7 @@ fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) ->
     anyhow::anyhow!("chart: {error}")
 }
 
-/// The colour of a series and of its marks: after the last colour the colours come again, as circles.
+/// The colour of a series and of its marks. After the last colour the colours repeat, with circles as marks.
 fn colours(at: usize) -> (RGBColor, ShapeStyle) {
     let colour = COLOURS[at % COLOURS.len()];
     (colour, if at < COLOURS.len() { colour.filled() } else { colour.stroke_width(2) })
@@ -321,12 +322,12 @@ fn is_whole(x: f64) -> bool {
     (x - x.round()).abs() < 1e-6
 }
 
-/// A number of the vertical axis. Without this a sum that misses 0 by a rounding is -0.0.
+/// A number of the vertical axis. Without this, a sum that misses 0 by rounding would be -0.0.
 fn height(y: f64) -> String {
     pretty_print_float(if y.abs() < 1e-9 { 0.0 } else { y }, false)
 }
 
-/// A number of the horizontal axis, without digits that it does not need.
+/// A number of the horizontal axis, without unneeded digits.
 fn number(x: f64) -> String {
     let text = format!("{x:.2}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_nothing_has_no_sign() {
+    fn numbers_are_short_and_zero_has_no_sign() {
         assert_eq!([-1e-17, 0.0, 0.15, -0.2].map(height), ["0", "0", "0.15", "-0.2"]);
         assert_eq!([-0.001, 0.25, 10.0, -1.0, 100.0].map(number), ["0", "0.25", "10", "-1", "100"]);
     }
@@ -371,7 +372,7 @@ mod tests {
         let svg = &chart.svg;
         assert!(svg.contains("a&lt;b") && svg.contains("1000") && svg.contains("<circle"), "{svg}");
         assert_eq!(chart.numbers.rows[1], ["a<b", "1200", "0.100 [-0.100, 0.300]"]);
-        // Of thirty methods the last names were below the chart.
+        // With thirty methods, the last names must not be below the chart.
         let many: Vec<Series> = (0..30).map(|number| lone(&format!("m{number}"), 10.0, 0.1, None)).collect();
         let svg = scatter(axes(), &many).unwrap().svg;
         let tall = svg.split("viewBox=\"0 0 720 ").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap();
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_below_each_other() {
+    fn values_are_one_below_the_other() {
         let values = [lone("a<b", 0.0, -2.0, Some((-2.5, -1.5))), lone("c", 0.0, -1.0, None)];
         let svg = intervals(axes(), &values).unwrap().svg;
         assert!(svg.contains("a&lt;b") && svg.contains("<circle") && svg.contains("-2.000"), "{svg}");

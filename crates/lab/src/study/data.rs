@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use super::{Named, StudyError, fingerprint};
 use files::{self, Empty, FileError, Warnings, labelled, labelled::LabelledList};
 
-/// Which lists are read.
+/// Selection of lists.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// At least one.
     pub files: Vec<PathBuf>,
     /// Questions left out at the beginning of each file.
     pub skip: usize,
-    /// Questions taken of each file; all where `None`.
+    /// Questions taken from each file; `None` for all.
     pub questions: Option<usize>,
     /// Least label of a relevant passage.
     pub threshold: f64,
-    /// The fate of passages without text.
+    /// Treatment of passages without text.
     pub empty: Empty,
 }
 
@@ -37,7 +37,7 @@ pub struct Data {
     pub files: Vec<String>,
     /// By file, in the order of each.
     pub questions: Vec<Question>,
-    /// Of the files.
+    /// Warnings about the files.
     pub warnings: Warnings,
 }
 
@@ -47,7 +47,7 @@ impl Sources {
         self.load_with(|path, warnings| labelled::lists(path, self.threshold, self.empty, warnings))
     }
 
-    /// The same for files of another form, which `read` reads.
+    /// [`Self::load`] for files of another form, which `read` reads.
     pub fn load_with(
         &self,
         read: impl Fn(&Path, &mut Warnings) -> Result<Vec<LabelledList>, FileError>,
@@ -76,7 +76,7 @@ impl Sources {
         Err(StudyError::Input(faults.join("\n")))
     }
 
-    /// Names of the files without folders and extensions, where these tell them apart.
+    /// Names of the files without folders and extensions, if these are distinct.
     fn names(&self) -> Vec<String> {
         let short: Vec<String> = self.files.iter().map(|path| files::stem(path)).collect();
         let mut distinct = short.clone();
@@ -90,7 +90,7 @@ impl Sources {
 }
 
 impl Question {
-    /// Of what is sent. Labels are not: other labels need no new rankings.
+    /// Fingerprint of the sent data. Labels are not sent: other labels need no new rankings.
     pub fn fingerprint(&self) -> String {
         let passages: Vec<_> =
             self.list.passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)).collect();

@@ -29,12 +29,12 @@ pub struct Entry<R> {
     pub data: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<R>,
-    /// Why there is no value.
+    /// The reason for a missing value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a question took.
+/// Time of a question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Timing {
     pub id: String,
@@ -55,7 +55,7 @@ pub fn failed(path: &Path, error: &std::io::Error) -> StudyError {
     StudyError::Other(anyhow::anyhow!("{}: {error}", path.display()))
 }
 
-/// A file's content that is refused.
+/// An error about a file's content.
 pub fn refused(path: &Path, problem: &str) -> StudyError {
     StudyError::Input(format!("{}: {problem}", path.display()))
 }
@@ -108,7 +108,7 @@ impl Journal {
         lock(&journal.results.0, &path)?;
         if restart {
             if stored.is_some() {
-                // Mostly there are none. They would be of the results that are deleted.
+                // Usually there are none. They would belong to the deleted results.
                 let _ = std::fs::remove_file(folder.join(ANSWERS));
             }
             for (file, path) in [&journal.results, &journal.timing] {
@@ -129,7 +129,8 @@ impl Journal {
             into.entries.push(entry);
         }
         for line in complete_lines(&mut journal.timing)? {
-            // Times are only shown, so an unreadable one is ignored. The last of a question counts: it may have been asked twice.
+            // Times are only shown, so an unreadable one is ignored. The last time of a question counts, because it may
+            // have been asked twice.
             if let Ok(timing) = serde_json::from_str::<Timing>(&line) {
                 into.timings.insert(timing.id.clone(), timing);
             }
@@ -147,15 +148,15 @@ impl Journal {
     }
 }
 
-/// The manifest in a folder; `None` if there is none. Refuses a folder whose files of these names are not of this program, because
-/// they would be overwritten.
+/// The manifest in a folder; `None` if there is none. Refuses a folder whose files of these names are not of this
+/// program, because they would be overwritten.
 fn stored(path: &Path, begun: bool, restart: bool) -> Result<Option<Map<String, Value>>, StudyError> {
-    let foreign = |what: &str| Err(refused(path, &format!("{what}; nothing is written to it, take another folder")));
+    let foreign = |what: &str| Err(refused(path, &format!("{what}; nothing is written to it; choose another folder")));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !begun => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return foreign("is missing beside a results.jsonl that holds lines");
+            return foreign("is missing, but results.jsonl has lines");
         }
         Err(error) => return Err(refused(path, &error.to_string())),
     };
@@ -163,13 +164,14 @@ fn stored(path: &Path, begun: bool, restart: bool) -> Result<Option<Map<String, 
         Ok(stored) if stored.get(FORMAT).and_then(Value::as_str).is_some_and(|format| format.starts_with(PROGRAM)) => {
             Ok(Some(stored))
         }
-        Ok(_) => foreign("is not of such results"),
+        Ok(_) => foreign("is not a manifest of this program"),
         Err(_) if restart => Ok(None),
         Err(error) => Err(refused(path, &format!("{error}; --restart starts again"))),
     }
 }
 
-/// Refuses results of other settings. Only an engine in this process tells its bounds; those of the results that are there still hold.
+/// Refuses results of other settings. Only an engine in this process reports its bounds; over a server the stored
+/// bounds still hold.
 fn check_manifest(path: &Path, mut stored: Map<String, Value>, now: &mut Map<String, Value>) -> Result<(), StudyError> {
     match (stored.get(BOUNDS).cloned(), now.get(BOUNDS).cloned()) {
         (Some(bounds), None) => _ = now.insert(BOUNDS.to_owned(), bounds),
@@ -236,7 +238,7 @@ mod tests {
         journal.append(&entry, &timing).unwrap();
     }
 
-    /// A manifest of a web application was overwritten, and a results.jsonl of another program emptied.
+    /// Files of other programs must not be overwritten or emptied.
     #[test]
     fn files_of_others_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
@@ -268,7 +270,7 @@ mod tests {
         assert!(open(folder.path(), later(), &["q"], true).unwrap().1.entries.is_empty());
     }
 
-    /// One step over a server, which does not tell its bounds, and they were forgotten.
+    /// A step over a server, which does not report its bounds, must not remove the stored bounds.
     #[test]
     fn bounds_outlive_a_step_over_a_server() {
         let folder = tempfile::tempdir().unwrap();

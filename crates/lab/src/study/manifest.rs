@@ -1,4 +1,4 @@
-//! What results depend on. Results of another manifest are not continued.
+//! Dependencies of results. Results of another manifest are not continued.
 //!
 //! A run takes hours. Servers are replaced meanwhile, and calibrations are reloaded within seconds. Results of two configurations
 //! under one manifest would be summarised as if they were of one, so every answer is checked ([`check`]).
@@ -10,22 +10,22 @@ use engine::belief::TextPair;
 use engine::methods::MethodRef;
 use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
-/// The entry of every manifest that says which program's files of which version these are.
+/// The entry of every manifest that names the program and the version of the files.
 pub(super) const FORMAT: &str = "format";
 
-/// How its value begins. The version follows.
+/// Start of its value. The version follows.
 pub(super) const PROGRAM: &str = "rerankd study ";
 
 /// Version of the files. Results of another one are not continued.
 const VERSION: u32 = 1;
 
-/// The entry of the bounds of an engine in this process. A server does not tell its own.
+/// The entry of the bounds of an engine in this process. A server does not report its bounds.
 pub const BOUNDS: &str = "engine";
 
-/// What a study asks beside the generator.
+/// Models of a study besides the generator.
 #[derive(Default)]
 pub struct Uses {
-    /// The ranking methods; all where `None`.
+    /// The ranking methods; `None` for all.
     pub methods: Option<Vec<MethodRef>>,
     /// The entailment model.
     pub entailment: bool,
@@ -74,8 +74,8 @@ pub fn shown(value: Option<&Value>) -> String {
     if text.chars().count() > 70 { format!("{}…", text.chars().take(69).collect::<String>()) } else { text }
 }
 
-/// The models of the backend, with the entailment model's file if `judged` needs it, which names what does. A model that nobody could
-/// read at the start is loaded for that: its error says why it is not there, and its file does not change under a run.
+/// The models of the backend, with the entailment model's file if `judged`, which names its user, needs it. A model
+/// that is not loaded yet is loaded: its error then explains the failure, and its file does not change during a run.
 pub async fn models(backend: &Backend, judged: Option<&str>) -> Result<ModelIdentity, StudyError> {
     let models = backend.models().await?;
     let Some(name) = judged.filter(|_| models.entailment.is_empty()) else { return Ok(models) };
@@ -87,12 +87,12 @@ pub async fn models(backend: &Backend, judged: Option<&str>) -> Result<ModelIden
     })?;
     let models = backend.models().await?;
     if models.entailment.is_empty() {
-        return Err(needs("the server does not say which it has".to_owned()));
+        return Err(needs("the server does not name its model".to_owned()));
     }
     Ok(models)
 }
 
-/// Refuses an answer of a server with which the run's manifest would be another one. An engine in this process does not change.
+/// Refuses an answer of a server that would change the run's manifest. An engine in this process does not change.
 pub(super) async fn check(
     backend: &Backend,
     began: &ModelIdentity,
@@ -108,8 +108,8 @@ pub(super) async fn check(
     match differences(&manifest(began), &manifest(&now)) {
         changed if changed.is_empty() => Ok(()),
         changed => Err(BackendError::Unsuitable(format!(
-            "the server is not as it was when these results were begun: {}. The last answer is not kept. Answers of several servers, or \
-             from before and after a calibration, cannot be compared: ask one of them, or begin anew with --restart",
+            "the server changed since these results were begun: {}. The last answer was discarded. Answers of several servers, or \
+             from before and after a calibration, cannot be compared: use one server, or start again with --restart",
             changed.join(", ")
         ))),
     }

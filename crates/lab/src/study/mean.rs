@@ -8,7 +8,7 @@ use numeric::mean;
 use rag_metrics::never;
 use rag_metrics::resample::{Compared, Interval, Statistics, format_p_value, mean_interval};
 
-/// Stands for a number that is not there.
+/// Shown for a missing number.
 pub const NONE: &str = "–";
 
 /// A mean over questions, or another number with an interval.
@@ -25,7 +25,7 @@ impl Mean {
         Self { value, low: interval.map(|one| one.low), high: interval.map(|one| one.high), questions }
     }
 
-    /// The value with so many digits, and its interval.
+    /// The value with this many digits, and its interval.
     pub fn cell(&self, digits: usize) -> String {
         match (self.value, self.low.zip(self.high)) {
             (None, _) => NONE.to_owned(),
@@ -35,7 +35,7 @@ impl Mean {
     }
 }
 
-/// The mean of the values that are there.
+/// The mean of the existing values.
 pub fn mean_of(values: impl IntoIterator<Item: Borrow<Option<f64>>>, statistics: &Statistics) -> Mean {
     let values: Vec<f64> = values.into_iter().filter_map(|value| *value.borrow()).collect();
     let interval = statistics.intervals().and_then(|how| mean_interval(&values, how, &never));
@@ -57,7 +57,7 @@ pub fn plain_p(p: Option<f64>) -> String {
     }
 }
 
-/// A number of one row less that of another, on the questions that both have.
+/// A number of one row minus that of another, on the questions that both have.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gain {
     pub difference: f64,
@@ -102,7 +102,7 @@ impl Gain {
         bracket(self.low.zip(self.high))
     }
 
-    /// Whether the difference is above 0, or by the second argument below, and its adjusted p-value at most `level`.
+    /// True if the difference has the sign of `sign`, and its adjusted p-value is at most `level`.
     pub fn is_significant(&self, level: f64, sign: f64) -> bool {
         sign * self.difference > 0.0 && self.adjusted.is_some_and(|p| p <= level + 1e-12)
     }

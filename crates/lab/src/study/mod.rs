@@ -1,11 +1,12 @@
-//! A study: named questions that are asked with bounded concurrency, with every result kept in a folder as soon as it is there.
+//! A study: named questions that are asked with bounded concurrency. Every result is stored in a folder as soon as it
+//! exists.
 //!
 //! [`Study::run`] is the driver of every study. It refuses a folder whose results belong to other settings ([`manifest`]), asks the
 //! questions that the folder does not hold yet, appends each result to it ([`journal`]), and returns all results. An interrupted
 //! study therefore continues where it stopped. The study then makes a [`report::Report`], which [`render`] writes as a page, as
 //! Markdown and as JSON lines.
 //!
-//! The room knows neither the command line nor the terminal: it tells [`Event`]s.
+//! The module knows neither the command line nor the terminal: it reports [`Event`]s.
 
 pub mod chart;
 pub mod data;
@@ -54,13 +55,13 @@ impl From<FileError> for StudyError {
 
 /// Something to show while a study runs.
 pub enum Event<'a> {
-    /// An incomplete line of so many bytes was dropped from a file.
+    /// An incomplete line of this many bytes was dropped from a file.
     Dropped(u64),
-    /// So many questions are done.
+    /// This many questions are done.
     Done(usize),
     /// A question was refused.
     Refused { id: &'a str, problem: &'a str },
-    /// The study stops at this question, with so many done. The same command continues it.
+    /// The study stops at this question, with this many done. The same command continues it.
     Stopped { id: &'a str, done: usize },
     /// All questions are done and are being summarised.
     Summarising,
@@ -69,14 +70,14 @@ pub enum Event<'a> {
 /// A question and its name.
 pub struct Named<'a, Q> {
     pub id: &'a str,
-    /// A kept result is of the question with this fingerprint.
+    /// A stored result belongs to the question with this fingerprint.
     pub fingerprint: String,
     pub question: &'a Q,
 }
 
 /// The result of a question.
 pub trait Record {
-    /// What to tell when it is there, such as methods that refused the question.
+    /// Problems to report, such as methods that refused the question.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }
@@ -84,7 +85,7 @@ pub trait Record {
 
 impl Record for Value {}
 
-/// A result, and what of it differs between runs. That is kept apart from the results.
+/// A result, and its times, which differ between runs and are stored in another file.
 pub struct Answered<R> {
     pub value: R,
     pub times: Value,
@@ -104,7 +105,7 @@ pub struct Study<'a, Q> {
     pub backend: &'a Backend,
     /// The models when the study begins.
     pub models: &'a ModelIdentity,
-    /// Folder of the results; without one they are kept in memory.
+    /// Folder of the results; without one they stay in memory.
     pub folder: Option<&'a Path>,
     /// Delete the results in the folder.
     pub restart: bool,
@@ -114,7 +115,7 @@ pub struct Study<'a, Q> {
 pub struct Results<R> {
     pub entries: Vec<Entry<R>>,
     pub timings: BTreeMap<String, Timing>,
-    /// What they depend on.
+    /// Their dependencies.
     pub manifest: Map<String, Value>,
 }
 
@@ -181,7 +182,7 @@ pub async fn ask_all<Q, R: Record>(
         for problem in error.iter().cloned().chain(value.iter().flat_map(Record::problems)) {
             notify(Event::Refused { id: named.id, problem: &problem });
         }
-        // Since the question before, so that they add up to the time of all, however many are asked at once.
+        // Measured from the previous question, so that the times add up to the total at any concurrency.
         let seconds = std::mem::replace(&mut started, Instant::now()).elapsed().as_secs_f64();
         let entry = Entry { id: named.id.to_owned(), data: named.fingerprint.clone(), value, error };
         if let Err(error) = keep(entry, Timing { id: named.id.to_owned(), seconds, times }) {
@@ -240,7 +241,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), StudyError> {
 
 /// The first eight bytes of the SHA-256 of a value's JSON, in hexadecimal digits.
 pub fn fingerprint(value: &impl Serialize) -> String {
-    // These values are in memory and have names for keys, so that writing them as JSON cannot fail.
+    // These values are in memory and have names for keys, so writing them as JSON cannot fail.
     hex(&Sha256::digest(serde_json::to_vec(value).unwrap_or_default())[..8])
 }
 

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::chart::Chart;
 use super::report::{Figure, Report, Section, Table, machine};
 
-/// Sections from which a page has links to them.
+/// Least number of sections for which a page has links to them.
 const LINKED: usize = 4;
-/// Characters from which a cell is a sentence, whose lines are broken.
+/// Least number of characters for which the lines of a cell are broken.
 const LONG: usize = 40;
 
 const STYLE: &str = "
@@ -41,11 +41,11 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A sentence, in which backticks enclose what is typed.
+/// A sentence in which backticks enclose code.
 fn prose(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        // One of them encloses nothing.
+        // One backtick is unpaired.
         return html! { (text) };
     }
     html! { @for (at, part) in parts.iter().enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } } }
@@ -132,7 +132,7 @@ impl Report {
         page.into_string()
     }
 
-    /// The same without charts, to be pasted into a document.
+    /// The report without charts, to be pasted into a document.
     pub(super) fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n", escaped(&self.title));
         let mut part = |heading: Option<&str>, sentences: &[String], tables: &[Table]| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_smaller_and_a_table_of_nothing_is_a_sentence() {
+    fn intervals_are_smaller_and_an_empty_table_is_a_sentence() {
         let page = table(&rows(&[&["P [x]", "0.1 [0.0, 0.2]"], &["R", "–"]])).into_string();
         assert!(
             page.contains("<td class=\"\">0.1<span class=\"interval\"> [0.0, 0.2]</span></td>")
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_words_stand_at_the_left() {
+    fn columns_of_words_are_left_aligned() {
         let text = markdown(&rows(&[&["P", "0.1 [0.0, 0.2]"], &["R", "–"]]));
         assert_eq!(text, "c:\n\n| a | b |\n|---|---:|\n| P | 0.1 [0.0, 0.2] |\n| R | – |\n");
         assert!(markdown(&rows(&[&["P", "yes"], &["R", "0.1"]])).contains("|---|---|"));

@@ -1,4 +1,4 @@
-//! What a study found: a sentence, charts, tables, notes and every number by itself.
+//! Results of a study: a sentence, charts, tables, notes and every number.
 
 use serde_json::{Map, Value, json};
 
@@ -13,14 +13,14 @@ use rag_metrics::resample::Statistics;
 #[derive(Debug, Default)]
 pub struct Report {
     pub title: String,
-    /// One sentence; the page opens with it.
+    /// One sentence, first on the page.
     pub verdict: String,
     /// Further sentences below it.
     pub text: Vec<String>,
     pub charts: Vec<Chart>,
     pub tables: Vec<Table>,
     pub sections: Vec<Section>,
-    /// How it was measured, a sentence an element.
+    /// Notes on the measurement, one sentence per element.
     pub notes: Vec<String>,
     /// Every number by itself.
     pub figures: Vec<Figure>,
@@ -45,7 +45,7 @@ pub struct Table {
     pub caption: String,
     pub head: Vec<String>,
     pub rows: Vec<Vec<String>>,
-    /// Whether a page shows it when the reader opens it, and a terminal does not.
+    /// True if a page shows it only when opened, and a terminal never.
     pub folded: bool,
 }
 
@@ -75,7 +75,7 @@ impl Table {
         Self { folded: true, ..self }
     }
 
-    /// Whether its rows have names and no number.
+    /// True if its rows have names but no numbers.
     pub fn is_empty(&self) -> bool {
         self.rows.iter().all(|row| row.iter().skip(1).all(|cell| cell == NONE))
     }
@@ -88,7 +88,7 @@ impl Table {
         }
     }
 
-    /// Whether the column holds words.
+    /// True if the column holds words.
     pub(super) fn is_text(&self, column: usize) -> bool {
         let is_number = |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit() || "+-−–<".contains(first));
         let cells = || self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty());
@@ -125,7 +125,7 @@ impl Report {
     }
 }
 
-/// The models, for figures: the frame of the prompts, or the configured one, and the scorer if it scores.
+/// The models, for figures: the prompt format, or the configured one, and the scorer if it scores.
 pub fn model(models: &ModelIdentity, frame: Option<Frame>, by_scorer: bool) -> Value {
     let mut model = json!({ "model": models.name, "sha256": models.generator, "encoding": models.encoding });
     let name = |frame: Frame| frame.name();
@@ -153,7 +153,7 @@ pub fn generator_note(models: &ModelIdentity, more: &str) -> String {
     )
 }
 
-/// Which tokens of the passages the models read. The context bounds passages in any case.
+/// Tokens of the passages that the models read. The context bounds passages in any case.
 pub fn passages_note(most: Option<usize>) -> String {
     let whole = "passages as the context holds them".to_owned();
     most.map_or(whole, |most| format!("passages of at most {most} tokens"))

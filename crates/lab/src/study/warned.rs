@@ -1,4 +1,4 @@
-//! What answers warned of, so that a row is not read without it.
+//! Warnings of the answers, shown with each row.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::report::{Section, Table};
 
-/// Characters of a warning that are told.
+/// Most characters of a warning that are shown.
 const LENGTH: usize = 300;
-/// Kinds of warnings of a row that are told; the rarer ones are counted together.
+/// Kinds of warnings of a row that are shown; the rarer ones are counted together.
 const KINDS: usize = 5;
 
 /// A kind of warning of one row or system.
@@ -17,13 +17,13 @@ const KINDS: usize = 5;
 pub struct Warned {
     /// The row's name.
     pub ranking: String,
-    /// Questions on which it came.
+    /// Questions with this warning.
     pub questions: usize,
     /// The first of its kind.
     pub warning: String,
 }
 
-/// What tells kinds of warnings apart: the text without its numbers and without what it quotes.
+/// The kind of a warning: its text without numbers and quoted parts.
 fn kind(warning: &str) -> String {
     let own: String = warning.split('"').step_by(2).collect::<Vec<_>>().join("\"");
     let parts: Vec<&str> = own.split(|character: char| character.is_ascii_digit()).collect();
@@ -37,9 +37,9 @@ fn cut(warning: &str) -> String {
     }
 }
 
-/// The warnings of the answers of `row`, one list a question: the most frequent kinds first.
+/// The warnings of the answers of `row`, one list per question: the most frequent kinds first.
 pub fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<Warned> {
-    // Of each kind the first text, and the questions.
+    // Per kind, the first text and the number of questions.
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for warnings in answers {
         let own: BTreeMap<String, &str> = warnings.iter().rev().map(|text| (kind(text), text.as_str())).collect();
@@ -52,11 +52,11 @@ pub fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<War
     let rarer = found.split_off(found.len().min(KINDS));
     let warned =
         |(warning, questions): (&str, usize)| Warned { ranking: row.to_owned(), questions, warning: cut(warning) };
-    let mut told: Vec<Warned> = found.into_iter().map(warned).collect();
+    let mut shown: Vec<Warned> = found.into_iter().map(warned).collect();
     if let Some(most) = rarer.iter().map(|(_, questions)| *questions).max() {
-        told.push(warned((&format!("{} other kinds of warnings, each on at most so many", rarer.len()), most)));
+        shown.push(warned((&format!("{} rarer kinds of warnings, each on at most this many", rarer.len()), most)));
     }
-    told
+    shown
 }
 
 /// The warnings of all rows as a section; `None` without any.
@@ -75,7 +75,7 @@ mod tests {
         warnings.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    fn told(lines: &[Vec<String>]) -> Vec<(usize, String)> {
+    fn shown(lines: &[Vec<String>]) -> Vec<(usize, String)> {
         let all = of("moi", lines.iter().map(Vec::as_slice));
         assert!(all.iter().all(|one| one.ranking == "moi"));
         all.into_iter().map(|one| (one.questions, one.warning)).collect()
@@ -84,24 +84,24 @@ mod tests {
     #[test]
     fn warnings_that_differ_in_numbers_are_of_one_kind() {
         let lines = [line(&["12 passages were cut", "alone"]), line(&["3 passages were cut"]), line(&[])];
-        assert_eq!(told(&lines), [(2, "12 passages were cut".to_owned()), (1, "alone".to_owned())]);
+        assert_eq!(shown(&lines), [(2, "12 passages were cut".to_owned()), (1, "alone".to_owned())]);
         // Twice in one answer is one question.
-        assert_eq!(told(&[line(&["1 of 2", "3 of 4"])]), [(1, "1 of 2".to_owned())]);
-        assert!(told(&[line(&[])]).is_empty());
-        // What is quoted is the generator's own answer, for instance.
+        assert_eq!(shown(&[line(&["1 of 2", "3 of 4"])]), [(1, "1 of 2".to_owned())]);
+        assert!(shown(&[line(&[])]).is_empty());
+        // The generator's own answer is quoted, for instance.
         let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "a \"b\" c""#])];
-        assert_eq!(told(&quoted)[0].0, 1, "a quote in the answer makes another kind");
+        assert_eq!(shown(&quoted)[0].0, 1, "a quote in the answer makes another kind");
         let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "Rome""#])];
-        assert_eq!(told(&quoted), [(2, r#"3 of 5 orders gave "Paris""#.to_owned())]);
-        let long = told(&[line(&["é".repeat(900).as_str()])]);
+        assert_eq!(shown(&quoted), [(2, r#"3 of 5 orders gave "Paris""#.to_owned())]);
+        let long = shown(&[line(&["é".repeat(900).as_str()])]);
         assert_eq!(long[0].1.chars().count(), LENGTH + 1);
     }
 
     #[test]
     fn rare_kinds_are_counted_together() {
         let lines = [line(&["a", "b", "c", "d", "e", "f", "g"]), line(&["g"])];
-        let told = told(&lines);
-        assert_eq!((told.len(), &told[0]), (KINDS + 1, &(2, "g".to_owned())));
-        assert_eq!(told[KINDS], (1, "2 other kinds of warnings, each on at most so many".to_owned()));
+        let shown = shown(&lines);
+        assert_eq!((shown.len(), &shown[0]), (KINDS + 1, &(2, "g".to_owned())));
+        assert_eq!(shown[KINDS], (1, "2 rarer kinds of warnings, each on at most this many".to_owned()));
     }
 }

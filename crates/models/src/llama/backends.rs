@@ -45,7 +45,7 @@ fn has_kernels(libraries: &[(String, PathBuf)]) -> bool {
 /// Accelerator backends, by the names of ggml's libraries.
 const ACCELERATORS: [&str; 8] = ["cann", "cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan"];
 
-/// Warns of each accelerator backend if none found a device. llama.cpp then computes on the CPU without a message.
+/// Warns of each accelerator backend if none found a device. llama.cpp then silently computes on the CPU.
 fn explain(folder: &Path) {
     if super::accelerator().is_some() {
         return;

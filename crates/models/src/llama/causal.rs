@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_causal_is_refused_by_name() {
+    fn models_that_are_not_causal_are_refused_by_name() {
         for (architecture, causal) in [("llama", None), ("qwen3", Some(true)), ("gemma3", None), ("smollm3", None)] {
             check(architecture, causal).unwrap();
         }

@@ -107,7 +107,7 @@ fn rendered(template: &str, message: &str, marks: &Marks) -> Result<String, Erro
     });
     // None cannot be iterated over here, unlike in jinja2. Templates test for tools in this way.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // Templates test for tools by `is not none`: a variable that is not given is none instead of undefined.
+    // Templates test for tools by `is not none`, so an unset variable is none instead of undefined.
     environment.render_str(
         &without_training_marks(template),
         context! {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_fails_says_why() {
+    fn a_failing_template_has_a_reason() {
         let fault = |template: &str| render(template).unwrap_err();
         assert!(fault("{% if %}").contains("syntax error"), "{}", fault("{% if %}"));
         let refused = fault("{{ raise_exception('only\nsystem') }}");

@@ -287,7 +287,7 @@ mod tests {
 
     /// Times measured on an H200 with 135 million parameters, and on a CPU.
     #[test]
-    fn states_are_kept_where_moving_them_takes_half_of_reading() {
+    fn states_are_cached_if_moving_them_takes_at_most_half_of_reading() {
         let milliseconds = Duration::from_millis;
         assert!(!worth_saving(milliseconds(8), milliseconds(2)));
         assert!(!worth_saving(milliseconds(3), milliseconds(5)));
@@ -302,7 +302,7 @@ mod tests {
         let mut generator = LlamaGenerator::new(&model, super::super::backend().unwrap(), &settings).unwrap();
         assert!(generator.saves_cheaply());
         generator.warm_up().unwrap();
-        assert_eq!(generator.context.kv_cache_seq_pos_max(0), -1, "nothing is done on a CPU");
+        assert_eq!(generator.context.kv_cache_seq_pos_max(0), -1, "warm_up does nothing on a CPU");
         generator.offloaded = true;
         generator.warm_up().unwrap();
         for sequence in 0..4 {

@@ -257,7 +257,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_says_of_how_many_it_is_one() {
+    fn the_number_of_files_of_a_split_model_is_read() {
         let entry = [&11_u64.to_le_bytes()[..], b"split.count", &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();
         let mut bytes = header(&[]);
         bytes.truncate(16);

@@ -247,22 +247,22 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// Such a model was once served, with equal scores for all passages.
+    /// A model that is not a generator would give equal scores for all passages.
     #[test]
-    fn an_encoder_is_no_generator() {
+    fn an_encoder_is_not_a_generator() {
         let settings = Settings::plain("tests/golden/rerankers/bert.gguf", 64, 64);
         let refused = with_model(&settings, &mut |_| panic!("it is served")).unwrap_err().to_string();
         assert!(refused.contains("bert.gguf") && refused.contains("architecture \"bert\""), "{refused}");
     }
 
     #[test]
-    fn eight_bit_numbers_have_a_scale_a_block() {
+    fn eight_bit_numbers_have_a_scale_per_block() {
         assert_eq!(CacheType::ALL.map(|one| one.bytes(64)), [128, 128, 68]);
         assert_eq!(CacheType::Q8_0.bytes(33), 68);
     }
 
     #[test]
-    fn sizes_that_are_left_open_suit_what_computes_and_each_other() {
+    fn default_sizes_suit_the_device_and_each_other() {
         let sized = |cells, batch, usual| {
             let sized = Settings::plain("", cells, batch).sized_by(usual);
             (sized.cells, sized.batch)
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_accelerators_are_named_as_callers_know_them() {
+    fn accelerators_have_the_names_that_callers_know() {
         let kinds = ["CUDA", "MTL", "Metal", "Vulkan"].map(kind);
         assert_eq!(kinds, ["cuda", "metal", "metal", "vulkan"]);
     }

@@ -128,7 +128,7 @@ mod tests {
     use super::{BUILD, identity};
 
     #[test]
-    fn states_of_a_model_with_and_without_an_adapter_have_other_names() {
+    fn states_with_and_without_an_adapter_have_different_names() {
         let of = |adapter: Option<(&str, f32)>| {
             let adapter = adapter.map(|(sha256, scale)| Adapter {
                 path: PathBuf::new(),

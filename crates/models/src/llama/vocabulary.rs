@@ -256,7 +256,7 @@ mod tests {
         assert!(refused.contains("only with documents"), "{refused}");
     }
 
-    /// 100,000 letters once ended the process by a stack overflow.
+    /// An unsplit text of 100,000 letters overflows the stack.
     #[test]
     fn a_long_run_does_not_end_the_process() {
         let vocabulary = golden("byte_level");
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(pieces(&"x".repeat(2_500)).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1_000, 1_000, 500]);
     }
 
-    /// Without this, " who?" got an extra leading space, and the answer " who ." lost spaces.
+    /// Without this, " who?" would get an extra leading space, and the answer " who ." would lose spaces.
     #[test]
     fn a_text_has_the_tokens_of_its_characters() {
         let vocabulary = golden("sentence_piece");

@@ -92,7 +92,7 @@ pub(super) struct Embedder {
     pooling: Pooling,
     query_prefix: String,
     passage_prefix: String,
-    /// The last embedded query. Its list takes several turns.
+    /// The last embedded query. Its list is scored in several turns.
     last: Option<(Vec<u32>, Vec<f32>)>,
     /// Cached vectors of passages by the hash of their tokens; `None` without a cache.
     kept: Option<LruCache<Key, Vec<f32>>>,
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_says_how_tokens_are_pooled() {
+    fn the_pooling_is_read_from_the_folder() {
         assert_eq!(pooling("{}"), Ok(Pooling::Mean));
         assert_eq!(pooling(r#"{"pooling_mode_cls_token":true,"word_embedding_dimension":384}"#), Ok(Pooling::First));
         assert_eq!(pooling(r#"{"pooling_mode_lasttoken":true}"#), Ok(Pooling::Last));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_points_where_the_sum_does() {
+    fn the_sum_stands_for_the_mean() {
         let tokens: [&[f32]; 2] = [&[3.0, 0.0], &[0.0, 4.0]];
         assert_eq!(normalised(pool(Pooling::Mean, &tokens)), vec![0.6, 0.8]);
         assert_eq!(pool(Pooling::First, &tokens), vec![3.0, 0.0]);

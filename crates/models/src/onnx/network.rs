@@ -18,7 +18,8 @@ const BUCKET: usize = 16;
 /// Pairs in a step, for a network whose verdicts do not depend on the batch.
 const BATCH: usize = 16;
 
-/// Tokens kept of a question if the answers fill the input, at most a quarter of what the hypothesis leaves.
+/// Least tokens of a question if the answers fill the input, at most a quarter of the tokens that the hypothesis
+/// leaves.
 const LEAST_QUESTION: usize = 64;
 
 /// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its own. Each

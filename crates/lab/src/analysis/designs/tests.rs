@@ -62,13 +62,13 @@ fn designs_are_set_against_complete_orders() {
         report.verdict
     );
     assert!(report.verdict.contains("nDCG@10 differs within the error"), "{}", report.verdict);
-    // Five designs and the random orders; rows that were not asked are not there.
+    // Five designs and the random orders. Orders that were not asked have no rows.
     assert_eq!((report.tables[0].rows.len(), report.tables[1].rows.len()), (6, 5));
     assert_eq!(report.charts.len(), 1);
 }
 
 #[test]
-fn lists_without_labels_are_told_apart_by_their_answers() {
+fn lists_without_labels_are_compared_by_their_answers() {
     let few = self::report(&[value(true, false), value(true, false)], &[0.0, 0.0]);
     assert!(few.verdict.contains("differs, with too few questions, or no interval"), "{}", few.verdict);
     let report = report(&std::array::from_fn::<_, 6, _>(|_| value(true, false)), &[0.0, 0.0]);
@@ -87,11 +87,11 @@ fn lists_without_answers_have_rankings_only() {
 }
 
 #[test]
-fn each_question_has_designs_of_its_own() {
+fn each_question_has_its_own_designs() {
     let question = |id: &str| Question { id: id.into(), ..Question::default() };
     let seed = |id: &str| options(&question(id), (Scheme::Random, false), &settings()).seed;
     assert_ne!(seed("q1"), seed("q2"));
-    assert_eq!(seed("q1"), seed("q1"), "a broken analysis goes on with the same");
+    assert_eq!(seed("q1"), seed("q1"), "an interrupted analysis continues with the same");
 }
 
 #[test]

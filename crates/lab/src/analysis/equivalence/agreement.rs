@@ -12,10 +12,10 @@ use rag_metrics::never;
 use rag_metrics::probability::auc;
 use rag_metrics::resample::{Resampling, Statistics, interval};
 
-/// Most systems that have a column of their own.
+/// Most systems with separate columns.
 const MOST_SYSTEMS: usize = 8;
 
-/// A measure of one candidate answer, and what people say of it.
+/// A measure of one candidate answer, and people's verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Judged {
     pub score: f64,
@@ -23,7 +23,7 @@ pub(super) struct Judged {
     pub equivalent: bool,
 }
 
-/// How far a measure agrees with people.
+/// Agreement of a measure with people.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quality {
     pub accuracy: Mean,
@@ -45,7 +45,7 @@ impl Quality {
 /// A measure on the candidates of every question. Intervals draw whole questions: candidates of one are not independent.
 pub(super) fn quality(questions: &[Vec<Judged>], statistics: &Statistics) -> Quality {
     let over = |of: fn(&[Judged]) -> Option<f64>, how: Option<Resampling>| estimate(questions, of, how);
-    // Those that sort have fewer resamples.
+    // Statistics that sort have fewer resamples.
     let (fast, slow) = (statistics.intervals(), statistics.correlation_intervals());
     Quality {
         accuracy: over(accuracy, fast),
@@ -72,13 +72,13 @@ fn scores(all: &[Judged]) -> Vec<f64> {
     all.iter().map(|one| one.score).collect()
 }
 
-/// Share of decisions that are people's; `None` for none.
+/// Share of decisions that equal people's verdicts; `None` for none.
 fn accuracy(all: &[Judged]) -> Option<f64> {
     let right = all.iter().filter(|one| one.decision == one.equivalent).count();
     (!all.is_empty()).then(|| real(right) / real(all.len()))
 }
 
-/// F1 of the decision for equivalent. `None` where nothing is equivalent and nothing was decided so.
+/// F1 of the decision, with equivalent as positive; `None` if nothing is equivalent and nothing was decided so.
 fn f1(all: &[Judged]) -> Option<f64> {
     let both = all.iter().filter(|one| one.decision && one.equivalent).count();
     let either = all.iter().map(|one| usize::from(one.decision) + usize::from(one.equivalent)).sum::<usize>();
@@ -90,7 +90,7 @@ fn correlation(kind: Correlation, all: &[Judged]) -> Option<f64> {
     Some(kind.of(&scores(all), &labels)?.value)
 }
 
-/// F1 and accuracy of every measure by what gave the answers, as in the paper. `None` where the data do not say, or there is one or
+/// F1 and accuracy of every measure by answering system, as in the paper. `None` if the data name no system, one, or
 /// too many.
 pub(super) fn by_system(
     answers: &[Answer<'_>],
@@ -127,13 +127,13 @@ pub(super) fn by_system(
     let rows = measures.iter().map(row).collect();
     let systems = places.keys().map(|system| format!("{system}, F1 / accuracy"));
     Some(Table::new(
-        "F1 and accuracy by what gave the answers, in per cent",
+        "F1 and accuracy by answering system, in per cent",
         std::iter::once("measure".to_owned()).chain(systems),
         rows,
     ))
 }
 
-/// Entailment against the best measure of words, by accuracy.
+/// Entailment against the best lexical measure, by accuracy.
 pub(super) fn verdict(
     measures: &[(&'static str, Vec<Vec<Judged>>)],
     qualities: &[(&'static str, Quality)],
@@ -146,7 +146,7 @@ pub(super) fn verdict(
         .max_by(|l, r| value(l).total_cmp(&value(r)));
     let Some((best, (_, own))) = best.zip(qualities.first()) else { return "There is nothing to compare.".to_owned() };
     let percent = |mean: &Mean| mean.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1} %", 100.0 * value));
-    // The decisions of both on the same candidates: 1 where only entailment is right, -1 where only the other is.
+    // The decisions of both on the same candidates: 1 if only entailment is right, -1 if only the other is.
     let pairs = measures[0].1.iter().zip(&measures[best].1).map(|(own, other)| {
         let right = |one: &Judged| f64::from(u8::from(one.decision == one.equivalent));
         let less = |(own, other): (&Judged, &Judged)| Judged { score: right(own) - right(other), ..*own };
@@ -154,11 +154,11 @@ pub(super) fn verdict(
     });
     let mean_score = |all: &[Judged]| (!all.is_empty()).then(|| scores(all).iter().sum::<f64>() / real(all.len()));
     let difference = estimate(&pairs.collect::<Vec<_>>(), mean_score, statistics.intervals());
-    let beyond = by_side(&difference, ["more than", "less than", "not beyond the error apart from", "against"]);
+    let beyond = by_side(&difference, ["more than", "less than", "within the error of", "against"]);
     let unjudged = if side(&difference) == Side::Unknown { format!(", {UNJUDGED}") } else { String::new() };
     let auc = own.auc.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
     format!(
-        "The entailment model agrees with people on {} of {count} answers (AUC {auc}), {beyond} the best measure of words, {}, with {}{unjudged}.",
+        "The entailment model agrees with people on {} of {count} answers (AUC {auc}), {beyond} the best lexical measure, {}, with {}{unjudged}.",
         percent(&own.accuracy),
         qualities[best].0,
         percent(&qualities[best].1.accuracy)
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((found.f1.value, found.auc.value, found.pearson.value), (None, None, None));
     }
 
-    /// Every question has one right and one wrong decision, so that a resample of questions has them, too.
+    /// Every question has one right and one wrong decision, so every resample of questions has them, too.
     #[test]
     fn intervals_draw_whole_questions() {
         let questions = vec![vec![judged(0.9, true), judged(0.9, false)]; 20];
@@ -189,9 +189,9 @@ mod tests {
         assert_eq!((found.accuracy.value, found.accuracy.low, found.accuracy.high), (Some(0.5), Some(0.5), Some(0.5)));
     }
 
-    /// A percentile interval of two questions leaves out 0 where both differ alike.
+    /// A percentile interval of two questions excludes 0 if both differ alike.
     #[test]
-    fn few_questions_tell_no_side() {
+    fn few_questions_do_not_decide() {
         let sentence = |questions: usize| {
             let own = vec![vec![judged(0.9, true), judged(0.1, false)]; questions];
             let words = vec![vec![judged(0.1, true), judged(0.1, false)]; questions];
@@ -200,7 +200,7 @@ mod tests {
             verdict(&[("entailment", own), ("exact match", words)], &qualities, (2 * questions, &statistics))
         };
         let (few, enough) = (sentence(2), sentence(6));
-        assert!(few.contains("against the best measure") && few.ends_with(&format!(", {UNJUDGED}.")), "{few}");
-        assert!(enough.contains("more than the best measure"), "{enough}");
+        assert!(few.contains("against the best lexical measure") && few.ends_with(&format!(", {UNJUDGED}.")), "{few}");
+        assert!(enough.contains("more than the best lexical measure"), "{enough}");
     }
 }

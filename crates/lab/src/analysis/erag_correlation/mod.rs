@@ -1,10 +1,10 @@
-//! Which labels of passages agree with the answer from the whole list (Salemi and Zamani, *Evaluating Retrieval Quality in
+//! Agreement of passage labels with the answer from the whole list (Salemi and Zamani, *Evaluating Retrieval Quality in
 //! Retrieval-Augmented Generation*, Table 1 and Fig. 1).
 //!
-//! The generator answers from each passage alone and from the first k passages. A passage's label by a measure is that measure of
-//! its own answer (Eq. 1). Metrics over the labels of the first k passages are then correlated, over questions, with the
-//! measure of the answer from the first k. The paper's baselines label by whether the passage contains the answer, by given
-//! labels, and by the generator's judgement whether the passage is relevant to the query.
+//! The generator answers from each passage by itself and from the first k passages. A passage's label by a measure is
+//! that measure of its answer (Eq. 1). Metrics over the labels of the first k passages are then correlated, over
+//! questions, with the measure of the answer from the first k. The paper's baselines are: the passage contains the
+//! answer, given labels, and the generator's judgement of the passage's relevance.
 
 mod show;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use numeric::rounded;
 use protocol::backend::{BackendError, Refusal};
 use rag_metrics::rank::{Grading, Metric, Ranking};
 
-/// What labels passages: eRAG's measures of answers, then the paper's baselines.
+/// Annotators: eRAG's measures of answers, then the paper's baselines.
 const ANNOTATORS: [Annotator; 7] = [
     Annotator::ExactMatch,
     Annotator::TokenF1,
@@ -42,19 +42,19 @@ const QUALITIES: [Annotator; 3] = [Annotator::TokenF1, Annotator::Containment, A
 /// See the module.
 pub(super) struct EragCorrelation;
 
-/// What is kept of a question.
+/// The stored result of a question.
 #[derive(Debug, Serialize, Deserialize)]
 struct Labelled {
-    /// Passages of each answer, ascending; the last is the whole list.
+    /// Number of passages per answer, ascending; the last is the whole list.
     cutoffs: Vec<usize>,
-    /// Labels by annotator, one a passage.
+    /// Labels by annotator, one per passage.
     labels: BTreeMap<String, Vec<f64>>,
-    /// Measures of the answer from the first passages, one a cut-off.
+    /// Measures of the answer from the first passages, one per cut-off.
     quality: BTreeMap<String, Vec<f64>>,
 }
 
 impl Labelled {
-    /// Where a cut-off stands; the whole list where `None`.
+    /// Index of a cut-off; of the whole list for `None`.
     fn at(&self, cutoff: Option<usize>) -> Option<usize> {
         match cutoff {
             Some(cutoff) => self.cutoffs.iter().position(|one| *one == cutoff),
@@ -82,7 +82,7 @@ impl Analysis for EragCorrelation {
     fn about(&self) -> About {
         About::new(
             "erag-correlation",
-            "Which labels agree with the answer from the whole list (eRAG, Table 1 and Fig. 1)",
+            "Agreement of labels with the answer from the whole list (eRAG, Table 1 and Fig. 1)",
             &[Need::References, Need::Task],
         )
         .passages(10)

@@ -16,7 +16,7 @@ use rag_metrics::rank::{Grading, Metric};
 /// Coefficients of the tables, each with its name in figures.
 const KINDS: [(Correlation, &str); 2] = [(Correlation::KendallB, "tau-b"), (Correlation::Spearman, "rho")];
 
-/// The questions that were labelled.
+/// The labelled questions.
 pub(super) struct Study<'a> {
     pub questions: Vec<Labelled>,
     pub metrics: Vec<Metric>,
@@ -57,16 +57,16 @@ impl Study<'_> {
             "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
             format!(
                 "P is the mean of the labels, Success their maximum, and nDCG takes them as gains; the other metrics count labels of at least {}, and the \
-                 data's own (provenance) of at least {}. R and the ideal of nDCG are over the first k passages, as in the paper, so that R \
-                 says whether any of them counts.",
+                 data's own (provenance) of at least {}. R and the ideal of nDCG are over the first k passages, as in the paper, so R \
+                 only says if any of them counts.",
                 Grading::ERAG.threshold,
                 self.settings.threshold
             ),
-            "Of each annotator the metric with the highest tau-b over whole lists stands in the chart, as in the paper's Fig. 1. It is \
+            "The chart shows, per annotator, the metric with the highest tau-b over whole lists, as in the paper's Fig. 1. It is \
              chosen and shown on the same questions, which flatters each a little."
                 .to_owned(),
-            "– stands where one side is the same for every question. Intervals of coefficients take a fifth of the resamples, and \
-             leave out resamples in which one side is the same everywhere: over few questions that tie they say little."
+            "– means that one side is the same for every question. Intervals of coefficients take a fifth of the resamples, and \
+             leave out resamples with a constant side: over few questions with ties they say little."
                 .to_owned(),
         ];
         let varies = |quality: &Annotator| {
@@ -75,7 +75,7 @@ impl Study<'_> {
         };
         let constant: Vec<&str> = QUALITIES.iter().filter(|one| !varies(one)).map(|one| one.name()).collect();
         if !constant.is_empty() {
-            let problem = "the same for every question, so there are no tables of it";
+            let problem = "the same for every question, so there are no tables";
             report.notes.push(format!("{} of the answers from the whole lists: {problem}.", constant.join(", ")));
         }
         Ok(report)
@@ -156,7 +156,7 @@ impl Study<'_> {
         Ok(())
     }
 
-    /// Whether labels by the generator's answers agree better than the baselines do.
+    /// Compares labels by the generator's answers with the baselines.
     fn verdict(&self, report: &mut Report, best: &[Best]) -> String {
         let (quality, questions) = (QUALITIES[0], self.questions.len());
         let own = best.iter().find(|one| one.annotator == quality);

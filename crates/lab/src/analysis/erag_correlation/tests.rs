@@ -17,7 +17,8 @@ fn settings() -> Settings {
     }
 }
 
-/// A question of two passages. Labels by the answers' F1 are given, and so is the F1 of the answers from one and from both.
+/// A question of two passages, with the labels by the answers' F1, and the F1 of the answers from one passage and from
+/// both.
 fn labelled(f1: [f64; 2], contains: [f64; 2], quality: [f64; 2]) -> Value {
     let labels = |annotator: &Annotator| match annotator {
         Annotator::TokenF1 => json!(f1),
@@ -44,7 +45,7 @@ fn near(value: Option<f64>, expected: f64) {
     assert!((value.unwrap() - expected).abs() < 1e-12, "{value:?} {expected}");
 }
 
-/// Four questions whose label of the second passage says how good the answer from both is; the baseline is turned round.
+/// Four questions. The label of the second passage predicts the answer from both; the baseline predicts the reverse.
 fn four() -> Vec<Value> {
     vec![
         labelled([0.0, 0.2], [1.0, 1.0], [0.0, 0.1]),
@@ -57,21 +58,21 @@ fn four() -> Vec<Value> {
 #[test]
 fn metrics_over_labels_are_correlated_with_the_answer() {
     let report = report(&four());
-    // P = .1, .2, .3, .4 orders the answers as they are; so does Success.
+    // P = 0.1, 0.2, 0.3, 0.4 orders the answers correctly; so does Success.
     near(figure(&report, "tau-b of P by token-f1 with token-f1"), 1.0);
     near(figure(&report, "rho of Success by token-f1 with token-f1"), 1.0);
-    // RR counts labels from .5 on: 0, 0, 1/2, 1/2. Of six pairs four are ordered and two tied: 4 / sqrt(6 x 4).
+    // RR counts labels from 0.5 on: 0, 0, 1/2, 1/2. Of six pairs four are ordered and two tied: 4 / sqrt(6 x 4).
     near(figure(&report, "tau-b of RR by token-f1 with token-f1"), 4.0 / 24.0_f64.sqrt());
-    // The baseline's P = 1, .5, .5, 0: five pairs turned, one tied.
+    // The baseline's P = 1, 0.5, 0.5, 0: five pairs reversed, one tied.
     near(figure(&report, "tau-b of P by contains-answer with token-f1"), -5.0 / 30.0_f64.sqrt());
-    // Labels that are the same everywhere have no correlation.
+    // Constant labels have no correlation.
     assert_eq!(figure(&report, "tau-b of P by provenance with token-f1"), None);
     assert_eq!(figure(&report, "tau-b of P by token-f1 with containment"), None);
 }
 
-/// The threshold of the data was applied to all labels, so that from 2 on no label in [0, 1] counted.
+/// With the data's threshold of 2, no label in [0, 1] would count.
 #[test]
-fn the_threshold_of_the_data_is_that_of_its_own_labels() {
+fn the_threshold_of_the_data_applies_to_provenance_only() {
     let question = Question::default();
     let values: Vec<Value> = four()
         .into_iter()
@@ -84,7 +85,7 @@ fn the_threshold_of_the_data_is_that_of_its_own_labels() {
     let answers: Vec<Answer<'_>> =
         values.iter().map(|value| Answer { question: &question, value: value.clone() }).collect();
     let report = EragCorrelation.report(&answers, &Settings { threshold: 2.0, ..settings() }).unwrap();
-    // RR by token F1 counts from .5 on, whatever the grades of the data: 0, 0, 1/2, 1/2.
+    // RR by token F1 counts from 0.5 on, for all grades of the data: 0, 0, 1/2, 1/2.
     near(figure(&report, "tau-b of RR by token-f1 with token-f1"), 4.0 / 24.0_f64.sqrt());
     // RR by the given labels counts from 2 on: 0, 1/2, 0, 1/2. Three pairs are ordered, one is not, two are tied.
     near(figure(&report, "tau-b of RR by provenance with token-f1"), 2.0 / 24.0_f64.sqrt());
@@ -103,20 +104,20 @@ fn the_whole_list_is_not_its_first_passage() {
     assert_eq!(table.rows.len(), 2);
     assert_eq!(table.rows[1].last().unwrap(), "4");
     assert!(report.charts[0].svg.contains("token-f1, P"), "{}", report.charts[0].svg);
-    // Two tables of token F1, and that over the cut-offs. The other qualities are the same for every question.
+    // Two tables of token F1, and the table over the cut-offs. The other qualities are constant.
     assert_eq!(report.tables.len(), 3);
     assert!(report.notes.last().unwrap().starts_with("containment, exact-match of the answers"), "{:?}", report.notes);
 }
 
 #[test]
-fn the_verdict_sets_own_labels_against_the_best_baseline() {
+fn the_verdict_compares_with_the_best_baseline() {
     let of_four = report(&four());
     assert!(
         of_four.verdict.contains("tau-b of 1.000") && of_four.verdict.contains("contains-answer"),
         "{}",
         of_four.verdict
     );
-    // The baseline's best metric is the least bad one: Success is 1, 1, 1, 0, three pairs turned of six.
+    // The baseline's best metric is the least bad one: Success is 1, 1, 1, 0, three of six pairs reversed.
     let less = of_four.figures.iter().find(|one| one.name.contains(" less that of ")).unwrap();
     assert!(less.mean.value.unwrap() > 1.0, "{less:?}");
     let constant = report(&[labelled([0.0; 2], [0.0; 2], [0.0; 2]), labelled([0.0; 2], [1.0; 2], [0.0; 2])]);
@@ -124,7 +125,7 @@ fn the_verdict_sets_own_labels_against_the_best_baseline() {
 }
 
 #[test]
-fn lists_of_other_lengths_count_where_they_reach() {
+fn shorter_lists_count_up_to_their_length() {
     let mut values = four();
     let short = json!({ "cutoffs": [1], "labels": { "token-f1": [1.0] }, "quality": { "token-f1": [0.9] } });
     values.push(short);
@@ -143,8 +144,8 @@ fn changed_results_are_refused() {
     assert!(error.contains("\"q1\""), "{error}");
 }
 
-/// AP is 5/6, 5/6, 1 and 1/2 of these labels, the first two by sums of other numbers: five pairs are ordered as the answers are, one
-/// is tied.
+/// AP of these labels is 5/6, 5/6, 1 and 1/2, the first two by different sums: five pairs are ordered like the answers,
+/// one is tied.
 #[test]
 fn equal_values_tie_in_spite_of_rounding() {
     let of = |f1: [f64; 6], quality: f64| {

@@ -1,9 +1,10 @@
-//! Whether a measure of retrieval needs the number of relevant documents (Schwartz, Vasilyev and Sawaya, *How important is
-//! Recall for Measuring Retrieval Quality?*, sections 2 and 3).
+//! Does a measure of retrieval need the number of relevant documents (Schwartz, Vasilyev and Sawaya, *How important is
+//! Recall for Measuring Retrieval Quality?*, sections 2 and 3)?
 //!
 //! The generator answers from the first K passages, for every K. The measures of the top K (`metrics::recall`) are correlated with
-//! the quality of the answers, over lists and cut-offs, at every alpha. F and recall need N, the relevant documents of the whole
-//! collection (`relevant` of a list); Fe needs a list of 2K; T, T', nDCG and precision need neither.
+//! the quality of the answers, over lists and cut-offs, at every alpha. F and recall need N, the number of relevant
+//! documents in the whole collection (`relevant` of a list); Fe needs a list of 2K; T, T', nDCG and precision need
+//! neither.
 
 mod pool;
 mod show;
@@ -29,13 +30,13 @@ use rag_metrics::recall::Sample;
 /// See the module.
 pub(super) struct RecallCorrelation;
 
-/// What is kept of a question: the qualities of the answers from the first 1, 2, 3, … passages.
+/// The stored result of a question: the qualities of the answers from the first 1, 2, 3, … passages.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answered {
-    /// F1 of the greedy answer's words, the best over the reference answers.
+    /// F1 of the words of the greedy answer, the best over the reference answers.
     token_f1: Vec<f64>,
-    /// log P(first reference answer) in nats a token.
+    /// log P(first reference answer) in nats per token.
     log_likelihood: Vec<f64>,
 }
 
@@ -69,7 +70,7 @@ impl Analysis for RecallCorrelation {
     fn about(&self) -> About {
         About::new(
             "recall-correlation",
-            "Whether a measure of retrieval needs the number of relevant documents (Recall, Fig. 2 to 18)",
+            "Does a measure of retrieval need the number of relevant documents? (Recall, Fig. 2 to 18)",
             &[Need::References, Need::Engine],
         )
         .passages(10)
@@ -83,7 +84,7 @@ impl Analysis for RecallCorrelation {
             let Some(reference) = list.answers.first() else {
                 return Err(Refusal::Question("answers: must not be empty".to_owned()));
             };
-            // All of them share the beginning of the longest, which is evaluated once.
+            // All contexts are prefixes of the longest, which is evaluated once.
             let contexts: Vec<Vec<usize>> = (1..=passages.len()).map(|k| (0..k).collect()).collect();
             let task = Labelled {
                 question: list.question.clone(),

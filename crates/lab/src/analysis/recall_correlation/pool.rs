@@ -1,4 +1,4 @@
-//! Samples that are correlated together, and what the measures reach on them.
+//! Samples that are correlated together, and the correlations of the measures on them.
 
 use rayon::prelude::*;
 
@@ -11,20 +11,20 @@ use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 use rag_metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas};
 use rag_metrics::resample::Statistics;
 
-/// A measure and the answer's quality by list, one place a sample; `None` where the measure is not defined.
+/// A measure and the answer's quality by list, one entry per sample; `None` if the measure is not defined.
 type Places = Vec<Placed>;
-/// One list's samples of a measure: value and quality; `None` where the measure is not defined.
+/// A measure and the answer's quality for the samples of one list; `None` if the measure is not defined.
 type Placed = Vec<Option<(f64, f64)>>;
 
-/// The samples of one list: one a cut-off.
+/// The samples of one list: one per cut-off.
 pub(super) type Listed = Vec<Sample>;
 
 /// A measure of the top K.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// One with an alpha to choose.
+    /// With an alpha to choose.
     Weighed(Family),
-    /// nDCG whose ideal is made of the list's own first K, as in the paper.
+    /// nDCG whose ideal is that of the list's own first K, as in the paper.
     Ndcg,
     Precision,
     Recall,
@@ -54,7 +54,7 @@ impl Measure {
         }
     }
 
-    /// What has to be known beside the labels of the top K.
+    /// Data that the measure needs besides the labels of the top K.
     pub const fn needs(self) -> &'static str {
         match self {
             Self::Weighed(Family::F) | Self::Recall => "N",
@@ -63,7 +63,7 @@ impl Measure {
         }
     }
 
-    /// Its value; `None` where it is not defined. `alpha` is read by those that have one.
+    /// Its value; `None` if it is not defined. Only measures with an alpha read `alpha`.
     fn of(self, sample: &Sample, alpha: f64) -> Option<f64> {
         // Equal lists must tie in spite of rounding errors.
         let value = match self {
@@ -82,15 +82,15 @@ impl Measure {
     }
 }
 
-/// What a measure reaches on a pool.
+/// The correlation of a measure on a pool.
 #[derive(Debug, Clone)]
 pub(super) struct Reached {
     pub measure: Measure,
-    /// The chosen alpha; `None` for a measure without one, and where none has a correlation.
+    /// The chosen alpha; `None` for a measure without one, and if no alpha has a correlation.
     pub alpha: Option<f64>,
     /// The correlation there, with its interval at that alpha.
     pub mean: Mean,
-    /// Lists and cut-offs where it is defined.
+    /// Lists and cut-offs for which it is defined.
     pub samples: usize,
     places: Places,
 }
@@ -112,7 +112,7 @@ impl Pool {
         self.lists.iter().map(Vec::len).sum()
     }
 
-    /// Mean quality of the answers. Its interval draws lists with all their samples, whose answers are to one question.
+    /// Mean quality of the answers. Its interval draws lists with all their samples, because these answer one question.
     pub fn quality(&self, statistics: &Statistics) -> Mean {
         let of = |list: &Listed| list.iter().map(|sample| sample.response).collect();
         let lists: Vec<Vec<f64>> = self.lists.iter().filter(|list| !list.is_empty()).map(of).collect();
@@ -131,7 +131,7 @@ impl Pool {
         self.lists.iter().map(|list| list.iter().map(pair).collect()).collect()
     }
 
-    /// The measure at the alpha that suits it best.
+    /// The measure at its best alpha.
     pub fn reach(&self, measure: Measure, kind: Correlation, statistics: &Statistics) -> Reached {
         let alpha = match measure {
             Measure::Weighed(family) => choose_alpha(&self.flat(), family, kind, &never).map(|chosen| chosen.alpha),
@@ -144,7 +144,7 @@ impl Pool {
         Reached { measure, alpha, mean: coefficient(kind, &pairs, statistics), samples, places }
     }
 
-    /// All measures at their best.
+    /// All measures at their best alpha.
     pub fn reach_all(&self, kind: Correlation, statistics: &Statistics) -> Vec<Reached> {
         Measure::ALL.par_iter().map(|measure| self.reach(*measure, kind, statistics)).collect()
     }
@@ -156,7 +156,7 @@ impl Pool {
 }
 
 impl Reached {
-    /// How much more it reaches than another measure, over the lists and cut-offs where both are defined.
+    /// Its correlation minus that of another measure, over the lists and cut-offs for which both are defined.
     pub fn gain(&self, over: &Self, kind: Correlation, statistics: &Statistics) -> Mean {
         let lists = self.places.iter().zip(&over.places);
         let both = |(own, other): (&Placed, &Placed)| {

@@ -12,17 +12,17 @@ use rag_metrics::agreement::Correlation;
 use rag_metrics::recall::Family;
 use rag_metrics::resample::Statistics;
 
-/// The coefficients of the first table. The others take the first, as the paper's figures do.
+/// The coefficients of the first table. The other tables take the first coefficient, as the paper's figures do.
 const KINDS: [(Correlation, &str); 3] =
     [(Correlation::Spearman, "rho"), (Correlation::KendallB, "tau-b"), (Correlation::Pearson, "r")];
 
 /// Fewest samples of a segment by K/N.
 const LEAST: usize = 10;
 
-/// Widest step between alphas of a curve that are drawn.
+/// Least step between drawn alphas of a curve.
 const STEP: f64 = 0.005;
 
-/// What a table is about.
+/// Subject of a table.
 struct About<'a> {
     quality: Quality,
     statistics: &'a Statistics,
@@ -75,7 +75,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Points at most [`STEP`] apart where there are any, and the last one.
+/// Points at least [`STEP`] apart, and the last one.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut last = None;
@@ -125,7 +125,7 @@ impl About<'_> {
         report.tables.push(Table::new(caption, head, rows));
     }
 
-    /// What the measures with an alpha gain over those without.
+    /// Gains of the measures with an alpha over those without.
     fn gains(&self, report: &mut Report, reached: &[Reached]) {
         let (kind, sign) = KINDS[0];
         let plain: Vec<&Reached> = reached.iter().filter(|one| !matches!(one.measure, Measure::Weighed(_))).collect();
@@ -146,7 +146,7 @@ impl About<'_> {
         report.tables.push(Table::new(caption, head, rows));
     }
 
-    /// One row a pool, with the best alpha of each.
+    /// One row per pool, with the best alpha of each.
     fn pools(&self, report: &mut Report, what: &str, pools: &[Pool]) -> Vec<Vec<Reached>> {
         let (kind, sign) = KINDS[0];
         let quality = self.quality.name();
@@ -175,7 +175,7 @@ impl About<'_> {
     fn segments(&self, report: &mut Report, lists: &[Listed]) {
         let (kind, sign) = KINDS[0];
         let quality = self.quality.name();
-        // Tenths, which are counts.
+        // Tenths are integers.
         let segment = |k: usize, all: Option<usize>| {
             let all = all.filter(|all| *all > 0)?;
             Some((10 * k + all / 2) / all)
@@ -228,7 +228,7 @@ const COMPARED: [Measure; 5] = [
     Measure::Ndcg,
 ];
 
-/// Whether the number of relevant documents is needed.
+/// Decides if the number of relevant documents is needed.
 fn verdict(reached: &[Reached], about: &About<'_>) -> String {
     let find = |measure: Measure| reached.iter().find(|one| one.measure == measure && one.mean.value.is_some());
     let (kind, quality) = (KINDS[0].0, about.quality.name());
@@ -250,7 +250,7 @@ fn verdict(reached: &[Reached], about: &About<'_>) -> String {
         let is = by_side(&gain, ["more than", "less than", "within the error of", "against"]);
         Some(format!("{is} {} ({})", measure.name(), other.mean.cell(3)))
     };
-    // Not precision: T at alpha 1 is precision less 1, so the best of its alphas never does worse.
+    // Precision is left out: T at alpha 1 is precision less 1, so T at its best alpha never does worse.
     let others = [Measure::Weighed(Family::F), Measure::Recall, Measure::Ndcg];
     let others: Vec<String> = others.into_iter().filter_map(against).collect();
     let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
@@ -272,14 +272,14 @@ pub(super) fn notes() -> Vec<String> {
          the paper; a measure with an alpha is flattered by that. Intervals keep the alpha, draw lists with all their cut-offs, \
          and take a fifth of the resamples."
             .to_owned(),
-        "A difference is over the lists and cut-offs where both measures are defined, so it need not be that of the numbers shown. T at \
+        "A difference is over the lists and cut-offs for which both measures are defined, so it may differ from that of the numbers shown. T at \
          alpha 1 is precision less 1, so at its best alpha T is never below precision."
             .to_owned(),
-        "At one K, T, T' and precision order lists alike at every alpha, so that they differ only where cut-offs are mixed. – stands \
-         where a measure is not defined, or one side is the same everywhere."
+        "At one K, T, T' and precision order lists alike at every alpha, so they differ only if cut-offs are mixed. – means \
+         that a measure is not defined, or that one side is constant."
             .to_owned(),
-        "The paper draws one embedding model and data set a line, K from 2 to 20; here a list is the retriever's, and K goes from 1 to \
-         the passages taken."
+        "The paper draws one line per embedding model and data set, with K from 2 to 20. Here the lists are the retriever's, and K goes from 1 to \
+         the number of passages taken."
             .to_owned(),
     ]
 }

@@ -26,7 +26,7 @@ fn question(labels: &[f64], relevant: Option<usize>) -> Question {
     Question { id: "q".to_owned(), list, ..Question::default() }
 }
 
-/// Qualities of the answers from the first one and two passages. The likelihood is the same everywhere.
+/// Qualities of the answers from the first one and two passages. The likelihood is constant.
 fn answered(f1: [f64; 2]) -> Value {
     json!({ "token_f1": f1, "log_likelihood": [-1.0, -1.0] })
 }
@@ -45,7 +45,7 @@ fn near(left: Option<f64>, right: f64) {
     assert!((left.unwrap() - right).abs() < 1e-9, "{left:?} {right}");
 }
 
-/// Four lists whose answers are as good as they hold positives. The last does not say how many there are.
+/// Four lists whose answers improve with the number of positives. The last list does not state N.
 fn four() -> Vec<(Question, Value)> {
     vec![
         (question(&[1.0, 1.0, 0.0, 0.0], Some(2)), answered([0.1, 0.2])),
@@ -58,23 +58,24 @@ fn four() -> Vec<(Question, Value)> {
 #[test]
 fn measures_are_correlated_over_lists_and_cutoffs() {
     let report = report(&four());
-    // T is the number of positives at alpha 0, the smallest, and orders the answers as they are.
+    // T at alpha 0, the smallest, is the number of positives, and orders the answers correctly.
     near(figure(&report, "rho of T with token F1, all lists and cut-offs"), 1.0);
     let row = |name: &str| report.tables[0].rows.iter().find(|row| row[0] == name).unwrap().clone();
     assert_eq!(row("T")[3], "0");
-    // Precision is 1, 1; 1, 1/2; 0, 0; 0, 0. Of 28 pairs 9 tie on each side, and 17 agree: 16 against the zeros, and one.
+    // Precision is 1, 1; 1, 1/2; 0, 0; 0, 0. Of 28 pairs 9 tie on each side, and 17 agree: 16 against the zeros, and
+    // one more.
     near(figure(&report, "tau-b of precision with token F1, all lists and cut-offs"), 17.0 / 19.0);
     assert_eq!(row("precision")[5], "–");
-    // F has no N of the last list, and Fe no top 4 of it.
+    // F has no N for the last list, and Fe no top 4.
     assert_eq!(["F", "Fe", "T", "recall"].map(|name| row(name)[8].clone()), ["6", "7", "8", "6"]);
     assert_eq!((row("F")[1].as_str(), row("T")[1].as_str()), ("N", "nothing"));
-    // Recall over the six: 1/2, 1; 1/4, 1/4; 0, 0 with .1, .2; .1, .1; 0, 0. Of 15 pairs 2 tie on the left and 4 on the right;
-    // 8 agree against the zeros, and the first list's second against the three others above them.
+    // Recall over the six: 1/2, 1; 1/4, 1/4; 0, 0 with 0.1, 0.2; 0.1, 0.1; 0, 0. Of 15 pairs 2 tie on the left and 4 on
+    // the right; 8 agree against the zeros, and the first list's second against the three others above them.
     near(figure(&report, "tau-b of recall with token F1, all lists and cut-offs"), 11.0 / (13.0_f64 * 11.0).sqrt());
     assert!(figure(&report, "rho of T less precision with token F1").unwrap() > 0.0);
 }
 
-/// Fe has no third and fourth cut-off of four passages, so a difference from it has none either.
+/// Fe is not defined at the third and fourth cut-off of four passages, so neither is a difference from it.
 #[test]
 fn a_gain_is_over_the_samples_of_both_measures() {
     let lists = [
@@ -108,14 +109,14 @@ fn a_gain_is_over_the_samples_of_both_measures() {
 }
 
 #[test]
-fn narrow_and_wide_lists_and_cutoffs_stand_apart() {
+fn narrow_and_wide_lists_and_cutoffs_have_separate_rows() {
     let report = report(&four());
     let table = |caption: &str| report.tables.iter().find(|table| table.caption.ends_with(caption)).unwrap();
     let last = |caption: &str| table(caption).rows.iter().map(|row| row.last().unwrap().as_str()).collect::<Vec<_>>();
-    // K < N: the first list's first, and both of the second.
+    // K < N: the first list's first cut-off, and both of the second.
     assert_eq!(last("with token F1, narrow and wide lists"), ["3", "3"]);
     assert_eq!(last("with token F1, each cut-off K"), ["4", "4"]);
-    // At one K precision and T order alike.
+    // At one K, precision and T order alike.
     for k in [1, 2] {
         let of = |measure: &str| figure(&report, &format!("rho of {measure} with token F1, each cut-off K: {k}"));
         assert_eq!((of("T"), of("T'")), (of("precision"), of("precision")));
@@ -129,7 +130,7 @@ fn answers_that_do_not_vary_have_no_correlation() {
     assert_eq!(figure(&report, "rho of T with log P(reference), all lists and cut-offs"), None);
     assert!(report.verdict.starts_with("T, which needs no N, agrees with the token F1"), "{}", report.verdict);
     assert!(report.verdict.ends_with("that suits these lists best, which flatters them."), "{}", report.verdict);
-    // T at alpha 1 orders as precision does, so its best alpha cannot do worse.
+    // T at alpha 1 orders like precision, so its best alpha cannot do worse.
     assert!(!report.verdict.contains("precision"), "{}", report.verdict);
     let constant: Vec<(Question, Value)> = four().into_iter().map(|(list, _)| (list, answered([0.5, 0.5]))).collect();
     let constant = self::report(&constant);

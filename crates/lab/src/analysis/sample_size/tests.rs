@@ -26,7 +26,7 @@ fn report() -> Report {
 fn report_with(settings: &Settings) -> Report {
     let list = LabelledList { labels: vec![1.0, 0.0], ..LabelledList::default() };
     let question = Question { list, ..Question::default() };
-    // Deviations of SePer .1, .3 and .2; the first two questions change places.
+    // Deviations of SePer 0.1, 0.3 and 0.2; the first two questions swap places.
     let questions = [
         drawn((0.3, 0.1, [0.2, 0.0]), (0.2, 0.1, [0.2, 0.0]), 0.0),
         drawn((0.1, 0.0, [0.0, 0.2]), (0.4, 0.1, [0.2, 0.0]), 0.5),
@@ -37,8 +37,8 @@ fn report_with(settings: &Settings) -> Report {
     SampleSize.report(&answers, settings).unwrap()
 }
 
-/// The passages of all ten answers agree with their labels in every question, so that every draw of questions has r = 1. A draw of
-/// single passages could have passages of one label only.
+/// The passages of all ten answers agree with their labels in every question, so every draw of questions has r = 1. A
+/// draw of single passages could have only one label.
 #[test]
 fn intervals_with_labels_draw_whole_questions() {
     use rag_metrics::resample::Statistics;
@@ -51,7 +51,7 @@ fn intervals_with_labels_draw_whole_questions() {
 }
 
 #[test]
-fn estimates_stand_beside_that_of_all() {
+fn estimates_are_compared_with_that_of_all() {
     let report = report();
     let near = |name: &str, expected: f64| {
         let value = figure(&report, name);
@@ -76,8 +76,8 @@ fn the_verdict_is_about_half_of_the_answers() {
     let report = report();
     assert_eq!(
         report.verdict,
-        "Over 3 questions SePer (soft) of 5 answers is 0.200 from that of 10 in the mean and orders questions like it with tau-b \
-         0.333; with 1 answer it is 0.200 and 0.333."
+        "Over 3 questions SePer (soft) of 5 answers differs from that of 10 by 0.200 in the mean (tau-b 0.333); that of 1 \
+         answer by 0.200 (tau-b 0.333)."
     );
     assert_eq!((report.tables.len(), report.tables[0].rows.len(), report.charts.len()), (1, 5, 2));
 }

@@ -49,7 +49,7 @@ fn a_loss_beyond_the_error_is_said() {
     );
 }
 
-/// The bound of 64 tokens was taken for one of the text alone: 30 + 64, where title and frame leave 52 of the second text.
+/// A bound of 64 tokens includes title and prompt format, which leave 52 tokens of the second text.
 #[test]
 fn whole_passages_count_with_the_tokens_that_are_read() {
     let passage =

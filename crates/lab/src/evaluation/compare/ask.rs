@@ -1,4 +1,4 @@
-//! One question: every method ranks its list.
+//! Ranks the list of one question by every method.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use engine::rerank::{MoiOptions, Passage, RerankRequest};
 use numeric::descending;
 use protocol::backend::{Backend, ModelIdentity, Refusal};
 
-/// What each row but `given` made of a list. Labels are not kept; they are read again.
+/// The ranking of a list by every row but `given`. Labels are not stored; they are read again.
 pub(super) type Rows = BTreeMap<String, Outcome>;
 
 /// One ranking of a list, with its cost.
@@ -26,34 +26,34 @@ pub(super) struct Outcome {
     /// Indices of the passages, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranking: Vec<usize>,
-    /// `score` of each passage, in the order of the list; empty for a row that reports none.
+    /// `score` of each passage, in the order of the list; empty for a row without scores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f64>,
-    /// `outranks_next` of each place but the last; empty for a row that reports none.
+    /// `outranks_next` of each place but the last; empty for a row without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outranks: Vec<f64>,
-    /// Kendall's tau to expect between the ranking and the true one; absent where no fit has all passages.
+    /// Expected Kendall's tau between the ranking and the true one; absent if no fit has all passages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_tau: Option<f64>,
-    /// Tokens that the generator evaluated, and those that it had in its cache from earlier requests and rounds: without anything
-    /// kept, the request costs these.
+    /// Tokens that the generator evaluated, and tokens cached from earlier requests and rounds: the cost of the request
+    /// without a cache.
     #[serde(default)]
     pub tokens: u64,
-    /// Tokens of all prompts of the generator, each from its beginning.
+    /// Tokens of all prompts of the generator without prefix sharing.
     pub naive_tokens: u64,
-    /// Tokens of a model beside the generator.
+    /// Tokens of other models.
     #[serde(default)]
     pub other_tokens: u64,
-    /// From the request to its answer.
+    /// Time from the request to its answer.
     #[serde(default)]
     pub seconds: f64,
-    /// Whether a calibration was applied to the scores.
+    /// True if a calibration was applied to the scores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub calibrated: bool,
-    /// What the answer warned of.
+    /// Warnings of the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Why the method did not rank the list.
+    /// The reason why the method did not rank the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -77,7 +77,7 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(rows)
 }
 
-/// The methods that ask one of these models beside the generator, and get an answer: a file may be of no use, and its library missing.
+/// The methods that use one of these other models and get an answer: a file may be unusable, and its library missing.
 pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<MethodRef> {
     let there = |role| models.beside.iter().any(|(served, file)| *served == role && !file.is_empty());
     let mut answering = Vec::new();
@@ -94,14 +94,14 @@ pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<
     answering
 }
 
-/// Has one of the methods that a scorer would score rank two lists like these without a budget, and one of the others that ask the
-/// generator: a budget bounds nothing before the models, two where there is a scorer, have shown their speed, and a first turn does not
-/// show it. The passages are not those of the lists, so that nothing is kept of them.
+/// Lets one method that the scorer scores, and one that the generator scores, rank two lists like these without a
+/// budget. A budget bounds nothing until the models have shown their speed, and a first turn does not show it. The
+/// passages differ from those of the lists, so that the lists are not cached.
 pub(super) async fn warm_up(settings: &Settings, backend: &Backend, questions: &[Question]) -> Result<(), Refusal> {
     for by_scorer in [true, false] {
         let of = |row: &MethodRow| row.is_scored_by_scorer() == by_scorer && row.method.asks_generator();
         let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget() && of(row));
-        // The default asks the embedding model, too.
+        // The default method also uses the embedding model.
         if let Some(row) = bounded().find(|row| row.method.signal().is_some()).or_else(|| bounded().next()) {
             warm_up_with(settings, backend, questions, row).await?;
         }
@@ -136,7 +136,7 @@ async fn warm_up_with(
     Ok(())
 }
 
-/// BM25 inside the list. Its numbers are no probabilities, so it reports no scores.
+/// BM25 inside the list. Its numbers are not probabilities, so it reports no scores.
 fn lexical(question: &Question) -> Outcome {
     let started = Instant::now();
     let texts: Vec<String> = question.list.passages.iter().map(Passage::whole_text).collect();
@@ -172,11 +172,11 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
     let scores: Option<Vec<f64>> = scores.into_iter().collect();
     let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
     let scores = complete.ok_or_else(|| Refusal::Question("the answer does not rank every passage once".to_owned()))?;
-    // Kept only if every place but the last has one: they are read by place.
+    // Stored only if every place but the last has one, because they are read by place.
     let outranks: Option<Vec<f64>> =
         answer.results.iter().take(count.saturating_sub(1)).map(|result| result.outranks_next).collect();
     let outranks = outranks.unwrap_or_default();
-    // A stage that fits a few passages says nothing of the others.
+    // A stage that fits a few passages says nothing about the others.
     let fitted = answer.results.iter().all(|result| result.standard_error.is_some());
     let expected_tau = answer.diagnostics.filter(|_| fitted).map(|diagnostics| diagnostics.expected_tau);
     let usage = answer.usage.unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::study::mean::Gain;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::{Compared, Statistics};
 
-/// A measure of rankings beside the one that the verdict rests on, against the two rows that need no model.
+/// A measure of rankings besides that of the verdict, against the two rows that need no model.
 #[derive(Debug, Clone)]
 pub struct OtherGains {
     /// Its position in [`super::summary::MEASURES`].
@@ -16,16 +16,17 @@ pub struct OtherGains {
     pub over_bm25: Option<Gain>,
 }
 
-/// The second row less the first in a measure of rankings, by its position in [`super::summary::MEASURES`], on the questions
-/// that both ranked.
+/// The second row minus the first in a measure of rankings, by its position in [`super::summary::MEASURES`], on the
+/// questions that both ranked.
 pub(super) fn compare(first: &Row, second: &Row, measure: usize, statistics: &Statistics) -> Compared {
     let both = first.of(measure).iter().zip(second.of(measure)).filter_map(|(first, second)| first.zip(*second));
     let (first, second): (Vec<f64>, Vec<f64>) = both.unzip();
     statistics.compare(&first, &second)
 }
 
-/// The rows from `first` on less the row `base`: one family of tests. Rows in other frames are not tested here, but with the same
-/// methods in the configured frame. `None` where no question was ranked by both: that is no difference of 0.
+/// The rows from `first` on minus the row `base`: one family of tests. Rows with another prompt format are not tested
+/// here, but against the same methods as configured. `None` if no question was ranked by both: this is not a difference
+/// of 0.
 pub(super) fn over(
     rows: &[Row],
     base: usize,
@@ -49,7 +50,7 @@ pub(super) fn over(
 mod tests {
     use super::*;
 
-    /// It was shown as +0.000, and a row that ranked nothing could be the best one.
+    /// A row that ranked nothing must not show +0.000, or be the best one.
     #[test]
     fn a_row_that_ranked_nothing_has_no_difference() {
         let row = |name: &str, values: &[Option<f64>]| Row { by_question: vec![values.to_vec()], ..Row::named(name) };

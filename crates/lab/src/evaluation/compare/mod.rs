@@ -1,8 +1,8 @@
 //! Comparison of ranking methods on labelled lists, behind `rerankd compare`: which method is worth its milliseconds?
 //!
-//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. The driver of `study`
-//! keeps the rankings. The measures come from them and the labels at the end ([`summary`]), and become a verdict ([`verdict`]) and a
-//! report ([`present`]).
+//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. The
+//! driver of `study` stores the rankings. At the end the measures are computed from the rankings and the labels
+//! ([`summary`]), and become a verdict ([`verdict`]) and a report ([`present`]).
 
 mod ask;
 mod gains;
@@ -30,40 +30,41 @@ use engine::prompt::Frame;
 use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
-/// The row of the retriever's order.
+/// The row of the first-stage order.
 pub use super::methods::GIVEN;
 
 /// The row of BM25 inside the list.
 pub const BM25: &str = "bm25";
 
-/// Every method of the registry but the one whose order is the row `given`, and those whose model a server need not have:
-/// [`Settings::beside`] adds what is served of these.
+/// Every method of the registry, except the one of the row `given` and those whose model a server need not have.
+/// [`Settings::beside`] adds the served ones of these.
 pub const ALL: &str = "all";
 
-/// The method whose order is the row `given`.
+/// The method with the order of the row `given`.
 const RETRIEVER: &str = "retriever";
 
-/// How lists are ranked and measured.
+/// Settings of a comparison.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The methods of the rows beside `given` and `bm25`; at least one.
+    /// The methods of the rows other than `given` and `bm25`; at least one.
     pub methods: Vec<MethodRef>,
-    /// Adds the methods that ask a model beside the generator, where that model is served and answers.
+    /// Adds the methods that use another model, if that model is served and answers.
     pub beside: bool,
-    /// Makes a second row of every method that takes it.
+    /// Instruction and examples; they make a second row for every method that takes them.
     pub opening: Opening,
-    /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
-    /// knows them.
+    /// Prompt formats. Each but the configured one makes another row for every method with a prompt format. Only an
+    /// engine in this process supports them.
     pub frames: Vec<Frame>,
-    /// Makes a row of every method that a scorer scores, scored by the generator in its place.
+    /// Makes another row for every method that a scorer scores, scored by the generator.
     pub by_generator: bool,
-    /// Whether what scores is a causal reranker; `None` until the models are known.
+    /// True if the scoring model is a causal reranker; `None` until the models are known.
     pub reranker: Option<bool>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
-    /// Milliseconds that a ranking may take, for the methods that take a budget. What is read then depends on the machine.
+    /// Milliseconds that a ranking may take, for the methods that take a budget. The passages read then depend on the
+    /// machine.
     pub latency_budget_ms: Option<f64>,
-    /// Questions that are asked at once; at least 1. Their requests wait for each other, which `seconds` hold.
+    /// Questions that are asked at once; at least 1. Requests wait for each other, and `seconds` include this.
     pub concurrency: usize,
     /// Seed of the designs. The seed of the resamples is in `statistics`.
     pub seed: u64,
@@ -76,7 +77,7 @@ pub struct Settings {
 /// The methods of these names, each once.
 ///
 /// # Errors
-/// [`StudyError::Input`], which lists the names that there are.
+/// [`StudyError::Input`] with the known names.
 pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
@@ -86,7 +87,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
-                let problem = format!("{name:?} is no ranking method; methods are {}, {ALL}", known.join(", "));
+                let problem = format!("{name:?} is not a ranking method; methods are {}, {ALL}", known.join(", "));
                 StudyError::Input(format!("--methods: {problem}"))
             })?);
         }
@@ -127,7 +128,8 @@ pub async fn run(
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, StudyError> {
     if !settings.frames.is_empty() {
-        // Frames are compared alone: a calibration belongs to one, and its fusion weight would change the rows of that one.
+        // Prompt formats are compared without calibrations: a calibration belongs to one format, and its fusion weight
+        // would change the rows of that format only.
         backend.without_calibrations()?;
     }
     let judged = settings.methods.iter().find(|method| method.asks_judge());

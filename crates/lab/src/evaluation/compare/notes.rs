@@ -1,4 +1,4 @@
-//! How a comparison was measured, in sentences.
+//! Notes on how a comparison was measured.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use engine::prompt::Frame;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Test;
 
-/// How it was measured, a sentence an element.
+/// The notes, one sentence per element.
 pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
     let statistics = &settings.statistics;
     let percent = format!("{:.0} %", statistics.confidence * 100.0);
@@ -24,12 +24,12 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         1 => ("Requests were sent one after the other".to_owned(), ""),
         many => (
             format!("{many} questions were asked at once"),
-            ", and include waiting for other requests: they are no speed of a method",
+            ", and include waiting for other requests: they are not the speed of a method",
         ),
     };
     let named =
         |frame: Option<Frame>, of: &str| frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()));
-    // Of a scorer's prompts where there is one: they rank.
+    // If there is a scorer, its prompts rank.
     let frame = match (&models.scorer, settings.by_generator) {
         (Some(_), false) => named(models.scorer_frame, "frame"),
         (Some(_), true) => {
@@ -42,16 +42,16 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
         format!("Machine: {}. {at_once}; seconds are from the request to its answer{waiting}.", machine()),
         format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
         "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
-        "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \
+        "nDCG@10 of all judged takes its ideal from all relevant passages of the collection, on questions that state their number; \
          passages that the retriever missed count as relevant once."
             .into(),
-        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
+        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection if \
                  their number is given, else by those of the list.", settings.threshold),
-        "Tokens are those of the model that scores, and those that a request costs where nothing is kept: evaluated, and reused from earlier requests \
-         and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a column of their own."
+        "Tokens are those of the scoring model, and the cost of a request without a cache: evaluated tokens, and those reused from earlier requests \
+         and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a separate column."
             .into(),
         format!(
-            "Brackets are {percent} bootstrap intervals over questions ({} resamples; those of differences as many as tests). p is \
+            "Brackets are {percent} bootstrap intervals over questions ({} resamples; intervals of differences take as many as tests). p is \
              from {test} ({} resamples), then adjusted by Holm over the rows of the column.",
             statistics.resamples, statistics.test_resamples
         ),
@@ -62,9 +62,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
          of any two questions, that `score` orders rightly."
             .into(),
     ];
-    // No calibration is applied to a request with an opening, and none in this process where frames are compared.
+    // No calibration applies to a request with an opening, or in this process if prompt formats are compared.
     let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
-    // One that was learnt beside other models is stored, and not applied.
+    // A calibration learnt with other models is stored, and not applied.
     let applied = |row: &MethodRow| {
         let name = row.name();
         summary.groups.iter().flat_map(|group| &group.rows).any(|one| one.calibrated && one.name == name)
@@ -72,30 +72,31 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     notes.extend(settings.rows().filter(calibrated).filter(applied).filter_map(|row| {
         let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
         let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
-        // Of lists with the retriever's scores and without, and beside an embedding model, there may be one each.
+        // There may be one calibration each for lists with and without retriever scores, and with and without an
+        // embedding model.
         let of_row = own.iter().filter(|one| one.method == row.method.name() && models.holds(one));
         let lists: BTreeSet<u64> = of_row.map(|one| one.lists.into()).collect();
         let lists: Vec<String> = lists.iter().map(u64::to_string).collect();
         let (name, lists) = (row.name(), lists.join(" or "));
-        let text = format!("`{name}` is calibrated on {lists} lists: on these its calibration error says nothing.");
+        let text = format!("`{name}` is calibrated on {lists} lists: its calibration error on these says nothing.");
         (!lists.is_empty()).then_some(text)
     }));
     notes.extend(opening(settings));
     if !settings.frames.is_empty() {
-        let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
-                    model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
+        let text = "Prompts of rows named `+chat` have the chat template that llama.cpp knows, of `+jinja` the template of the \
+                    model's file, evaluated, and of `+plain` none. They are tested against the same method only. No row is calibrated.";
         notes.push(text.to_owned());
     }
     if settings.by_generator {
         notes.push(format!(
-            "Rows named `{GENERATOR}` are scored by the generator, the rows of the same methods without it by the scorer. A token of one is \
-             not a token of the other."
+            "Rows named `{GENERATOR}` are scored by the generator, the rows of the same methods without it by the scorer. Tokens of the two \
+             models are not comparable."
         ));
     }
     notes
 }
 
-/// What the rows with the caller's opening were asked with, if there are any.
+/// Describes the caller's instruction and examples; `None` for the built-in prompt.
 fn opening(settings: &Settings) -> Option<String> {
     let own = &settings.opening;
     let instruction = match own.instruction.trim() {

@@ -1,4 +1,4 @@
-//! The report of a comparison. It opens with the verdict.
+//! The report of a comparison, verdict first.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::study::{StudyError, warned};
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::format_p_value;
 
-/// The heads of a difference's cells.
+/// Heads of the cells of a difference.
 const DIFFERENCE: [&str; 3] = ["difference", "p, p after Holm", "wins, ties, losses"];
 
 pub(super) fn report(
@@ -47,7 +47,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The verdict of the first group stands above all of them.
+    /// The verdict of the first group is above all sections.
     fn section(&mut self, is_first: bool) -> Result<Section, StudyError> {
         let group = self.group;
         let verdict = (!is_first).then(|| group.verdict.sentence.clone());
@@ -77,7 +77,7 @@ impl Writer<'_> {
             members["concurrency"] = json!(self.group.concurrency);
         }
         if let Some(row) = row {
-            // A row without a model names the configured ones.
+            // A row without a model gets the configured models.
             let by_scorer = row.asked.is_none_or(MethodRow::is_scored_by_scorer);
             members["model"] = model(self.models, row.frame(), by_scorer);
         }
@@ -92,9 +92,9 @@ impl Writer<'_> {
         mean.cell(digits)
     }
 
-    /// A difference from the row `base` in a measure, by its name and its position in [`MEASURES`]: a figure, and its cells. The
-    /// ratio is that of the two rows; its goal is 1, and it is met if the difference is also significant after Holm's adjustment
-    /// at the level of 5 %. A difference that is not tested has no goal.
+    /// A difference from the row `base` in a measure, given by its name and its position in [`MEASURES`]: a figure, and
+    /// its cells. The ratio is that of the two rows. Its goal is 1, and is met if the difference is also significant
+    /// after Holm's adjustment at the 5 % level. An untested difference has no goal.
     fn gain(&mut self, row: &Row, (measure, at): (&str, usize), base: &str, gain: Option<&Gain>) -> [String; 3] {
         let Some(gain) = gain else { return [NONE; 3].map(str::to_owned) };
         let of_base = self.group.rows.iter().find(|other| other.name == base);
@@ -128,7 +128,7 @@ impl Writer<'_> {
             let cell = |(mean, at): (&Mean, usize)| {
                 let measure = MEASURES[at];
                 let cell = writer.mean(row, measure.name, measure.unit, *mean, measure.digits);
-                // The given order costs nothing, which is not a measurement.
+                // The input order costs nothing, which is not a measurement.
                 if row.name == GIVEN && at == SECONDS { "0".to_owned() } else { cell }
             };
             Some(row.measures.iter().zip(0..).map(cell).collect())
@@ -213,14 +213,14 @@ impl Writer<'_> {
     /// Verdicts and warnings as figures.
     fn sentences(&mut self) {
         let group = self.group;
-        let told = |sentence: &str| json!({ "sentence": sentence });
+        let sentence_of = |sentence: &str| json!({ "sentence": sentence });
         let verdict = json!({ "value": group.verdict.choice, "sentence": group.verdict.sentence });
         self.push(None, "verdict", "ranking", Mean::default(), &verdict);
         if let Some(sentence) = &group.prompts {
-            self.push(None, "verdict on prompts", "frame", Mean::default(), &told(sentence));
+            self.push(None, "verdict on prompts", "frame", Mean::default(), &sentence_of(sentence));
         }
         if let Some(sentence) = &group.scorer {
-            self.push(None, "verdict on the scorer", "scorer", Mean::default(), &told(sentence));
+            self.push(None, "verdict on the scorer", "scorer", Mean::default(), &sentence_of(sentence));
         }
         for (at, one) in group.warned.iter().enumerate() {
             let row = group.rows.iter().find(|row| row.name == one.ranking);
@@ -232,7 +232,7 @@ impl Writer<'_> {
 }
 
 fn chart(group: &Group) -> Result<Chart, StudyError> {
-    // Tokens of two models are not alike. In milliseconds, because the axis begins at 1.
+    // Tokens of two models are not comparable. The unit is milliseconds, because the axis begins at 1.
     let (cost, unit, head, x) = match group.scorer {
         Some(_) => (SECONDS, 1e3, "milliseconds", "milliseconds per question"),
         None => (TOKENS, 1.0, "tokens", "tokens of the generator per question, median"),
@@ -241,7 +241,7 @@ fn chart(group: &Group) -> Result<Chart, StudyError> {
     chart::scatter(Axes { caption, x, y: "nDCG@10 over given" }, &points(&group.rows, cost, unit))
 }
 
-/// `unit` is the part of a `cost` that is one of the axis.
+/// `unit` converts a `cost` to the axis.
 fn points(rows: &[Row], cost: usize, unit: f64) -> Vec<Series> {
     let point = |row: &Row| {
         row.measures.get(NDCG).and_then(|mean| mean.value)?;
@@ -253,8 +253,8 @@ fn points(rows: &[Row], cost: usize, unit: f64) -> Vec<Series> {
     rows.iter().filter_map(point).collect()
 }
 
-/// A row's mean over that of another row, on the questions that both ranked, as their difference is; `None` if the other's is not
-/// above 0.
+/// A row's mean over that of another row, on the questions that both ranked, as for their difference; `None` if the
+/// other mean is not above 0.
 fn ratio(own: &[Option<f64>], base: &[Option<f64>]) -> Option<f64> {
     let both = own.iter().zip(base).filter_map(|(own, base)| own.zip(*base));
     let (own, base) = both.fold((0.0, 0.0), |sums, both| (sums.0 + both.0, sums.1 + both.1));
@@ -265,7 +265,7 @@ fn ratio(own: &[Option<f64>], base: &[Option<f64>]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A row that refused the hard questions stood above one that had answered them.
+    /// A row must not gain by refusing hard questions.
     #[test]
     fn a_ratio_is_of_the_questions_that_both_ranked() {
         let given = [Some(1.0), Some(0.8), Some(0.2), Some(0.2)];
@@ -275,9 +275,9 @@ mod tests {
         assert_eq!(ratio(&[], &[]), None);
     }
 
-    /// What is below 1 stands at the left end of the axis: in seconds that were all rows of a quick model.
+    /// Values below 1 are drawn at the left end of the axis. In seconds, these would be all rows of a fast model.
     #[test]
-    fn rows_of_less_than_a_second_stand_apart() {
+    fn rows_of_less_than_a_second_are_distinguished() {
         let row = |name: &str, seconds: f64| {
             let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: 40 };
             let mut measures = vec![of(0.5); MEASURES.len()];
@@ -286,7 +286,7 @@ mod tests {
         };
         let points = points(&[row("a", 0.05), row("a+generator", 0.9)], SECONDS, 1e3);
         let svg = chart::scatter(Axes { caption: String::new(), x: "", y: "" }, &points).unwrap().svg;
-        // Each point stands beside its circle in the legend.
+        // The legend repeats each circle.
         let circles = svg.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
         let places: std::collections::BTreeSet<&str> = circles.collect();
         assert_eq!(places.len(), 3, "two places and that of the legend: {svg}");

@@ -1,11 +1,11 @@
-//! What the frame of its prompts changes in each method, and which frame to configure.
+//! Effect of the prompt format on each method, and the format to configure.
 
 use super::summary::Row;
 use crate::study::mean::Gain;
 use engine::prompt::Frame;
 use rag_metrics::resample::format_p_value;
 
-/// The keys of the configuration that give prompts a frame.
+/// The configuration of a prompt format.
 const fn keys(frame: Frame) -> &'static str {
     match frame {
         Frame::Chat => "generator.chat_template=auto",
@@ -14,11 +14,11 @@ const fn keys(frame: Frame) -> &'static str {
     }
 }
 
-/// What a frame changes in each method.
+/// Effects of one prompt format on each method.
 struct Changes<'a> {
     frame: Frame,
     gains: Vec<(&'a str, &'a Gain)>,
-    /// Questions that were refused in this frame.
+    /// Questions that were refused with this format.
     refused: usize,
 }
 
@@ -31,20 +31,21 @@ impl<'a> Changes<'a> {
         Self { frame, gains, refused }
     }
 
-    /// The method that gains most by the frame, of those whose gain is significant at a level.
+    /// The method with the largest gain from the format, of those with a gain that is significant at a level.
     fn gains(&self, level: f64) -> Option<(&'a str, &'a Gain)> {
         let gains = self.gains.iter().copied().filter(|(_, gain)| gain.is_significant(level, 1.0));
         gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
     }
 
-    /// A method that loses by it, significantly.
+    /// A method with a significant loss.
     fn loses(&self, level: f64) -> Option<&'a str> {
         self.gains.iter().find(|(_, gain)| gain.is_significant(level, -1.0)).map(|(method, _)| *method)
     }
 }
 
-/// Which frame to take; `None` where frames were not compared. A frame is taken if a method gains by it significantly after Holm's
-/// adjustment, no method loses so, and no question was refused in it. Of several the one with the largest gain is taken.
+/// The format to take; `None` if none were compared. A format is taken if a method gains significantly after Holm's
+/// adjustment, no method loses significantly, and no question was refused. Of several formats, the one with the largest
+/// gain is taken.
 pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<String> {
     let all: Vec<Changes<'_>> = frames.iter().map(|frame| Changes::of(rows, *frame)).collect();
     let tested = |changes: &Changes<'_>| changes.gains.iter().any(|(_, gain)| gain.adjusted.is_some());
@@ -52,7 +53,7 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
         return None;
     }
     if !all.iter().any(tested) {
-        return Some("Prompts: no verdict, because no difference between frames was tested.".to_owned());
+        return Some("Prompts: no verdict, because no difference between prompt formats was tested.".to_owned());
     }
     let gaining: Vec<_> = all.iter().filter_map(|changes| Some((changes, changes.gains(level)?))).collect();
     let good = gaining.iter().filter(|(changes, _)| changes.loses(level).is_none() && changes.refused == 0);
@@ -67,7 +68,7 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
             format_p_value(gain.adjusted),
         ));
     }
-    let keep = "Prompts: keep the frame of the configuration.";
+    let keep = "Prompts: keep the configured prompt format.";
     Some(match gaining.first() {
         None => format!("{keep} No method gains nDCG@10 beyond its error in another one."),
         Some((changes, (method, _))) => {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_taken_where_it_gains_and_loses_nowhere() {
+    fn a_format_is_taken_if_it_gains_and_never_loses() {
         let frames = [Frame::Jinja, Frame::Plain];
         let of = |rows: &[Row]| verdict(rows, &frames, 0.05);
         assert_eq!(of(&[Row::named("given"), Row::named("moi")]), None);
@@ -113,14 +114,14 @@ mod tests {
         assert!(kept.starts_with("Prompts: keep"), "{kept}");
         let taken = of(&[row("moi+jinja", 0.1, 0.05), row("moi+plain", 0.2, 0.01)]).unwrap();
         assert!(taken.starts_with("Prompts: take plain (generator.chat_template=off). moi"), "{taken}");
-        // Another method loses by it.
+        // Another method loses.
         let loses = [row("moi+plain", 0.2, 0.01), row("cascade+plain", -0.1, 0.01)];
         let kept = of(&loses).unwrap();
         assert!(kept.starts_with("Prompts: keep") && kept.ends_with("but cascade loses."), "{kept}");
         let other = of(&[&loses[..], &[row("moi+jinja", 0.1, 0.05)]].concat()).unwrap();
         let expected = "Prompts: take jinja (generator.chat_template=jinja). moi gains 0.100";
         assert!(other.starts_with(expected), "{other}");
-        // What is largest need not be significant.
+        // The largest gain need not be significant.
         let mixed = [row("moi+plain", 0.3, 0.4), row("first+plain", 0.1, 0.01), row("yes-no+plain", -0.3, 0.4)];
         assert!(of(&mixed).unwrap().contains("take plain") && of(&mixed).unwrap().contains("first gains 0.100"));
         let loses = of(&[&mixed[..], &[row("cascade+plain", -0.1, 0.01)]].concat()).unwrap();
@@ -130,7 +131,7 @@ mod tests {
         let mut untested = row("moi+plain", 0.2, 0.01);
         untested.over_base.as_mut().unwrap().adjusted = None;
         assert!(of(&[untested]).unwrap().contains("no verdict"));
-        // The other row of an opening is no frame.
+        // A row with the caller's opening has the configured format.
         assert_eq!(of(&[row("moi+opening", 0.3, 0.001)]), None);
     }
 }

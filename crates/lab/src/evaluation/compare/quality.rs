@@ -1,4 +1,4 @@
-//! How good the numbers of an answer are as probabilities: `score` of a passage, and `outranks_next` of two neighbours.
+//! Quality of an answer's numbers as probabilities: `score` of a passage, and `outranks_next` of two neighbours.
 
 use super::Settings;
 use super::ask::Outcome;
@@ -10,20 +10,20 @@ use rag_metrics::never;
 use rag_metrics::probability::{auc, calibration_error};
 use rag_metrics::resample::{Statistics, interval};
 
-/// How good `score` is as a probability of being relevant, over all passages of all questions.
+/// Quality of `score` as a probability of relevance, over all passages of all questions.
 #[derive(Debug, Clone)]
 pub struct Quality {
     pub calibration_error: Mean,
     pub auc: Mean,
     pub passages: usize,
-    /// `None` where no answer says how surely a place is ahead of the next.
+    /// `None` if no answer has `outranks_next`.
     pub order: Option<Order>,
-    /// `None` where no answer has a fit of all its passages.
+    /// `None` if no answer has a fit of all its passages.
     pub tau: Option<Tau>,
 }
 
-/// How good `expected_tau` is, beside Kendall's tau of the ranking with the labels: over pairs of a relevant and another passage,
-/// the share that stands right less the share that does not. The labels say nothing of other pairs.
+/// Quality of `expected_tau`, with Kendall's tau of the ranking with the labels: over pairs of a relevant and another
+/// passage, the share of pairs in the right order minus the share of the others. The labels do not order other pairs.
 #[derive(Debug, Clone)]
 pub struct Tau {
     /// Mean of `expected_tau`.
@@ -34,22 +34,22 @@ pub struct Tau {
     pub agreement: Mean,
 }
 
-/// How good `outranks_next` is as the probability that two neighbours stand in the right order, over those of which one is
-/// relevant and the other is not.
+/// Quality of `outranks_next` as the probability that two neighbours are in the right order, over neighbours of which
+/// one is relevant and the other is not.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// Mean of `outranks_next`.
     pub predicted: Mean,
-    /// Share of the pairs that stand right.
+    /// Share of the pairs in the right order.
     pub right: Mean,
     pub calibration_error: Mean,
     pub pairs: usize,
 }
 
-/// Probabilities, and which of them were of something true.
+/// Probabilities, and true for each right one.
 type Judged = (Vec<f64>, Vec<bool>);
 
-/// The quality of a row's numbers; `None` for a row without scores. Questions stand beside their answers.
+/// The quality of a row's numbers; `None` for a row without scores. `asked` pairs questions with their answers.
 pub(super) fn of(asked: &[(&Question, Option<&Outcome>)], settings: &Settings) -> Option<Quality> {
     let answered = || asked.iter().filter_map(|(question, outcome)| Some((*question, (*outcome)?)));
     let scores = |(question, outcome): (&Question, &Outcome)| {
@@ -84,7 +84,7 @@ fn taus(question: &Question, outcome: &Outcome, threshold: f64) -> Option<(f64, 
     let relevant = |index: &usize| question.list.labels.get(*index).is_some_and(|label| *label >= threshold);
     let marks: Vec<bool> = outcome.ranking.iter().map(relevant).collect();
     let (mut others, mut right, mut pairs) = (0_usize, 0_usize, 0_usize);
-    // From the last place on: a relevant passage stands before each of the others that were met.
+    // From the last place on: a relevant passage is ahead of all other passages counted so far.
     for is_relevant in marks.iter().rev() {
         if *is_relevant {
             right += others;
@@ -114,19 +114,20 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
     }
 }
 
-/// `outranks_next` of neighbours of which one is relevant and the other is not, and whether the relevant one stands first.
+/// `outranks_next` of neighbours of which one is relevant and the other is not, and true if the relevant one is first.
 fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged {
     let relevant = |index: usize| question.list.labels.get(index).is_some_and(|label| *label >= threshold);
     let pairs = outcome.ranking.windows(2).zip(&outcome.outranks);
-    let told = |(pair, probability): (&[usize], &f64)| {
+    let mixed = |(pair, probability): (&[usize], &f64)| {
         let (first, next) = (relevant(pair[0]), relevant(pair[1]));
         (first != next).then_some((*probability, first))
     };
-    pairs.filter_map(told).unzip()
+    pairs.filter_map(mixed).unzip()
 }
 
-/// The calibration error of all questions together. It is above 0 of few numbers, however good they are, and more so of a resample,
-/// which repeats some of them. So the interval is that of the basic bootstrap: the quantiles, mirrored at the value.
+/// The calibration error of all questions together. For few numbers it is above 0 even if they are good, and more so in
+/// a resample, which repeats some of them. The interval is therefore that of the basic bootstrap: the quantiles,
+/// mirrored at the value.
 fn error_of(judged: &[Judged], statistics: &Statistics) -> Mean {
     let drawn = estimate(judged, statistics, |(scores, relevant)| calibration_error(scores, relevant));
     let mirrored = |end: Option<f64>| Some(2.0 * drawn.value? - end?);
@@ -151,10 +152,10 @@ mod tests {
     use super::*;
     use files::labelled::LabelledList;
 
-    /// Of such scores percentile intervals lay wholly above 0, and some above their value.
+    /// Percentile intervals of such scores lie wholly above 0, and some above their value.
     #[test]
     fn a_calibration_error_lies_in_its_interval_and_may_be_none() {
-        // Relevant with the probability that the score says, by a fixed sequence.
+        // Relevant with the probability that the score states, by a fixed sequence.
         let of = |question: usize| -> Judged {
             let score = |place: usize| real((7 * question + 3 * place) % 20) / 20.0 + 0.025;
             let scores: Vec<f64> = (0..20).map(score).collect();
@@ -176,14 +177,14 @@ mod tests {
         let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };
         let question = Question { list, ..Question::default() };
         let outcome = Outcome { ranking: vec![1, 3, 0, 2], outranks: vec![0.9, 0.8, 0.7], ..Outcome::default() };
-        // Of the two relevant ones, and of the two others, none should stand first.
+        // Of two relevant neighbours, and of two others, neither should be first.
         assert_eq!(neighbours(&question, &outcome, 0.5), (vec![0.8], vec![true]));
         let outcome = Outcome { ranking: vec![0, 1, 2, 3], ..outcome };
         assert_eq!(neighbours(&question, &outcome, 0.5), (vec![0.9, 0.8, 0.7], vec![false, true, false]));
         assert_eq!(neighbours(&question, &Outcome { outranks: Vec::new(), ..outcome }, 0.5), (vec![], vec![]));
     }
 
-    /// Of four pairs of a relevant and another passage, three stand right.
+    /// Of four pairs of a relevant and another passage, three are in the right order.
     #[test]
     fn taus_by_hand() {
         let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };
@@ -207,7 +208,7 @@ mod tests {
         let judged = [(vec![0.9, 0.6], vec![true, false]), (vec![0.3], vec![true])];
         let predicted = estimate(&judged, &statistics, |(predicted, _)| Some(mean(predicted)));
         assert!((predicted.value.unwrap() - 0.6).abs() < 1e-12 && predicted.questions == 2);
-        // Three numbers make one bin: |.6 - 2/3|.
+        // Three numbers make one bin: |0.6 - 2/3|.
         let error = estimate(&judged, &statistics, |(predicted, right)| calibration_error(predicted, right));
         assert!((error.value.unwrap() - 0.2 / 3.0).abs() < 1e-12, "{error:?}");
     }

@@ -1,4 +1,4 @@
-//! Which rows a comparison has beside `given` and `bm25`: each method as configured, and the same asked in another way.
+//! Rows of a comparison besides `given` and `bm25`: each method as configured, and its variants.
 
 use super::Settings;
 use crate::study::StudyError;
@@ -6,10 +6,10 @@ use engine::methods::MethodRef;
 use engine::prompt::Frame;
 use protocol::backend::{Backend, ModelIdentity};
 
-/// What follows the method in the name of a row whose requests have the caller's instruction and examples.
+/// Suffix of a row with the caller's instruction and examples.
 pub(super) const OPENING: &str = "+opening";
 
-/// What follows it in the name of a row that the generator scores in the place of the scorer.
+/// Suffix of a row that the generator scores instead of the scorer.
 pub(super) const GENERATOR: &str = "+generator";
 
 /// How a row asks its method.
@@ -17,11 +17,11 @@ pub(super) const GENERATOR: &str = "+generator";
 pub(super) enum Variant {
     /// As the server is configured.
     Configured,
-    /// With the caller's opening.
+    /// With the caller's instruction and examples.
     Opening,
-    /// With prompts in another frame.
+    /// With another prompt format.
     Framed(Frame),
-    /// Scored by the generator, where a scorer is configured.
+    /// Scored by the generator, although a scorer is configured.
     Generator,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct MethodRow {
 }
 
 impl MethodRow {
-    /// The row's name: that of the method, with a suffix where it is asked in another way.
+    /// The row's name: the method's name, with a suffix for a variant.
     pub(super) fn name(self) -> String {
         let own = match self.variant {
             Variant::Configured => String::new(),
@@ -44,12 +44,12 @@ impl MethodRow {
         format!("{}{own}", self.method.name())
     }
 
-    /// The name of the row that asks the same method as configured; `None` for that row itself.
+    /// The name of the row that asks the same method as configured; `None` for this row.
     pub(super) fn base(self) -> Option<String> {
         (self.variant != Variant::Configured).then(|| self.method.name().to_owned())
     }
 
-    /// The frame that its requests ask for.
+    /// The prompt format that its requests ask for.
     pub(super) const fn frame(self) -> Option<Frame> {
         match self.variant {
             Variant::Framed(frame) => Some(frame),
@@ -57,12 +57,12 @@ impl MethodRow {
         }
     }
 
-    /// Whether the scorer scores it, where there is one.
+    /// True if the scorer scores it, if there is one.
     pub(super) fn is_scored_by_scorer(self) -> bool {
         scores(self.method) && self.variant != Variant::Generator
     }
 
-    /// Which generator its requests name as their scorer.
+    /// The generator that its requests name as scorer.
     pub(super) const fn scorer(self) -> &'static str {
         match self.variant {
             Variant::Generator => "generator",
@@ -71,13 +71,13 @@ impl MethodRow {
     }
 }
 
-/// Whether a scorer can score in the generator's place: what is said of the generator's own answer is said by the generator.
+/// True if a scorer can score instead of the generator. The generator itself scores its own answer.
 fn scores(method: MethodRef) -> bool {
     method.asks_generator() && !method.reads_own_answer()
 }
 
 impl Settings {
-    /// Refuses an opening, frames or a budget that no method takes.
+    /// Refuses an opening, prompt formats or a budget that no method takes.
     pub fn check(&self) -> Result<(), StudyError> {
         let refused = |problem: &str| Err(StudyError::Input(problem.to_owned()));
         if !self.opening.is_built_in() && !self.rows().any(|row| row.variant == Variant::Opening) {
@@ -95,7 +95,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses rows of the generator where it scores in any case.
+    /// Refuses rows of the generator if it scores every row anyway.
     pub(super) fn check_scorer(&self, models: &ModelIdentity) -> Result<(), StudyError> {
         if self.by_generator && models.scorer.is_none() {
             let problem = "--by-generator: no scorer is configured (scorer.model): the generator scores every row";
@@ -104,8 +104,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses frames that cannot be compared, before any question: where two models have prompts, where the model has no such
-    /// frame, and where the configured one is the only one, because nothing is left to compare with it.
+    /// Refuses prompt formats that cannot be compared, before any question: if two models have prompts, if the model
+    /// lacks a format, or if only the configured format is named.
     pub(super) fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), StudyError> {
         let refused = |problem: &str| Err(StudyError::Input(format!("--frames: {problem}")));
         if self.frames.is_empty() {
@@ -130,7 +130,7 @@ impl Settings {
         }
     }
 
-    /// The same for these models, without the configured frame: its rows are those of the methods themselves.
+    /// These settings for the models, without the configured format, which the rows of the methods themselves have.
     ///
     /// # Errors
     /// As [`Settings::check`].
@@ -144,7 +144,7 @@ impl Settings {
     pub(super) fn rows(&self) -> impl Iterator<Item = MethodRow> + '_ {
         let instructed = self.opening.examples.is_empty() && self.reranker != Some(false);
         self.methods.iter().flat_map(move |method| {
-            // A reranker's own prompt takes an instruction and has no frame.
+            // A reranker has its own prompt, which takes an instruction but no chat template.
             let own = method.knows_rerankers();
             let takes = method.takes_opening() || (own && instructed);
             let opening = (!self.opening.is_built_in() && takes).then_some(Variant::Opening);
@@ -167,7 +167,7 @@ mod tests {
     use engine::opening::Opening;
 
     #[test]
-    fn frames_have_rows_of_their_own() {
+    fn formats_have_separate_rows() {
         let framed = |method: &str| Settings { frames: vec![Frame::Jinja, Frame::Plain], ..settings(method) };
         let names: Vec<String> = framed("moi").rows().map(MethodRow::name).collect();
         assert_eq!(names, ["moi", "moi+jinja", "moi+plain"]);
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
     }
 
-    /// The page said that all rows had kept to it.
+    /// A page must not state a budget that no row had.
     #[test]
     fn a_budget_that_no_method_takes_is_refused() {
         let of = |method| Settings { latency_budget_ms: Some(100.0), ..settings(method) };
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rerankers_own_prompt_takes_an_instruction_and_has_no_frame() {
+    fn a_rerankers_own_prompt_takes_an_instruction_and_no_format() {
         let opening = Opening { instruction: "Find code.".into(), ..Opening::default() };
         let asked = Settings { opening, frames: vec![Frame::Plain], ..settings("yes-no") };
         let of = |scores_as_reranker| {
             let models = ModelIdentity { scores_as_reranker, ..ModelIdentity::scripted("") };
             asked.of_models(&models).map(|settings| settings.rows().map(MethodRow::name).collect::<Vec<_>>())
         };
-        assert!(asked.check().is_ok(), "which it is is not known yet");
+        assert!(asked.check().is_ok(), "the kind of model is not known yet");
         assert!(of(true).unwrap_err().to_string().contains("--frames: none of the methods"));
         assert!(of(false).unwrap_err().to_string().contains("--instruction, --examples: none of the methods"));
         let instructed = Settings { frames: Vec::new(), reranker: Some(true), ..asked.clone() };
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_the_generator_stand_beside_those_of_a_scorer() {
+    fn the_generator_and_the_scorer_have_separate_rows() {
         let asked = |method: &str| Settings { by_generator: true, ..settings(method) };
         let rows: Vec<MethodRow> = asked("moi").rows().collect();
-        let told: Vec<_> = rows.iter().map(|row| (row.name(), row.base(), row.scorer())).collect();
+        let shown: Vec<_> = rows.iter().map(|row| (row.name(), row.base(), row.scorer())).collect();
         let own = ("moi".to_owned(), None, "");
-        assert_eq!(told, [own, ("moi+generator".to_owned(), Some("moi".to_owned()), "generator")]);
-        // These ask no scorer: another model, none, or the generator itself.
+        assert_eq!(shown, [own, ("moi+generator".to_owned(), Some("moi".to_owned()), "generator")]);
+        // These need no scorer: they use another model, none, or the generator itself.
         for method in ["embedding", "retriever", "leave-one-out"] {
             let refused = asked(method).check().unwrap_err().to_string();
             assert!(refused.contains("--by-generator: none of the methods"), "{refused}");

@@ -1,4 +1,4 @@
-//! Whether the scorer ranks better than the generator in whose place it scores.
+//! Compares the scorer with the generator that it replaces.
 
 use super::gains::compare;
 use super::rows::{MethodRow, Variant};
@@ -7,12 +7,13 @@ use super::verdict::ndcg;
 use crate::study::mean::plain_p;
 use rag_metrics::resample::Statistics;
 
-/// One sentence: the best row of the scorer against the best one of the generator. `None` where no row is scored by the generator in
-/// the scorer's place. The best of each and not each method with itself: the two may be good at different ones, as a causal reranker is.
+/// One sentence: the best row of the scorer against the best row of the generator. `None` if the generator scores no
+/// row instead of the scorer. The best rows are compared, not each method with itself, because the models may be good
+/// at different methods, as a causal reranker is.
 pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
     let all =
         |of: &dyn Fn(MethodRow) -> bool| -> Vec<&Row> { rows.iter().filter(|row| row.asked.is_some_and(of)).collect() };
-    // As the server is asked without the caller's opening, which the generator's rows have not.
+    // Without the caller's opening, because the generator's rows lack it.
     let scorers = all(&|asked| asked.variant == Variant::Configured && asked.is_scored_by_scorer());
     let generators = all(&|asked| asked.variant == Variant::Generator);
     if generators.is_empty() {
@@ -43,7 +44,7 @@ pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
     })
 }
 
-/// The best row without refusals: the mean of one that refused questions is over others.
+/// The best row without refusals: the mean of a row with refusals is over other questions.
 fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     let whole = rows.iter().copied().filter(|row| row.refused == 0);
     whole.max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
@@ -66,7 +67,7 @@ mod tests {
         Row { measures, by_question, asked: Some(asked), ..Row::named(&asked.name()) }
     }
 
-    /// A causal reranker, as the scorer, is good at another method than the generator.
+    /// A causal reranker as scorer is good at another method than the generator.
     #[test]
     fn the_best_rows_of_both_are_compared() {
         let statistics = Statistics { test_resamples: 2_000, ..Statistics::default() };
@@ -79,7 +80,7 @@ mod tests {
                 row("yes-no", generator, &[0.1; 12]),
                 row("cascade", own, &[0.2; 12]),
                 row("cascade", generator, &[0.6; 12]),
-                // It asks the generator in any case.
+                // This method always asks the generator.
                 row("leave-one-out", own, &[0.95; 12]),
             ]
         };

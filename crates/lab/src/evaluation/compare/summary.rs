@@ -1,7 +1,7 @@
-//! What the rankings are worth: measures by row, differences, and the quality of scores.
+//! Summary of the rankings: measures by row, differences, and the quality of scores.
 //!
-//! A question counts in the measures of rankings only if its list holds a relevant passage: no order of the others is better
-//! than another. Tokens, seconds and scores count on every question that the method answered.
+//! A question counts in the measures of rankings only if its list holds a relevant passage: otherwise all orders are
+//! equal. Tokens, seconds and scores count on every question that the method answered.
 
 use rayon::prelude::*;
 
@@ -23,12 +23,12 @@ use rag_metrics::never;
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 use rag_metrics::resample::{Compared, Statistics, interval};
 
-/// A number that every row has.
+/// A measure that every row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
     pub name: &'static str,
     pub unit: &'static str,
-    /// Digits behind the point.
+    /// Decimal places.
     pub digits: usize,
 }
 
@@ -50,18 +50,18 @@ pub const MEASURES: [Measure; 10] = [
 const OF_RANKINGS: usize = 5;
 /// Position of nDCG@10 in the list.
 pub(super) const NDCG: usize = 0;
-/// Positions of the measures that are tested beside it.
+/// Positions of the other tested measures.
 const OTHERS: [usize; 3] = [2, 3, 4];
 /// Position of the median of the tokens.
 pub(super) const TOKENS: usize = 5;
 /// Position of the mean of the tokens.
 pub(super) const MEAN_TOKENS: usize = 6;
-/// Position of the mean of the tokens of models beside the generator.
+/// Position of the mean of the tokens of other models.
 pub(super) const OTHER_TOKENS: usize = 8;
 /// Position of the seconds.
 pub(super) const SECONDS: usize = 9;
 
-/// A ranking method, BM25, or the given order.
+/// A ranking method, BM25, or the input order.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
     pub name: String,
@@ -71,19 +71,19 @@ pub struct Row {
     pub over_given: Option<Gain>,
     /// `None` for the rows `given` and `bm25`.
     pub over_bm25: Option<Gain>,
-    /// Over the same method as configured; `None` for that row itself.
+    /// Over the same method as configured; `None` for the configured row.
     pub over_base: Option<Gain>,
     /// MRR and recall; empty for the row `given`.
     pub others: Vec<OtherGains>,
-    /// What was asked; `None` for the rows `given` and `bm25`.
+    /// The method and its variant; `None` for the rows `given` and `bm25`.
     pub(super) asked: Option<MethodRow>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
-    /// Whether a calibration was applied to scores of it.
+    /// True if a calibration was applied to its scores.
     pub(super) calibrated: bool,
     /// Questions that the method refused.
     pub refused: usize,
-    /// The measures of rankings, and the value of each question; `None` where the question does not count or was refused.
+    /// Each measure of rankings by question; `None` if the question does not count or was refused.
     pub by_question: Vec<Vec<Option<f64>>>,
 }
 
@@ -93,12 +93,13 @@ impl Row {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// A measure of rankings by question; empty where nothing was measured.
+    /// A measure of rankings by question; empty if nothing was measured.
     pub(super) fn of(&self, measure: usize) -> &[Option<f64>] {
         self.by_question.get(measure).map_or(&[], Vec::as_slice)
     }
 
-    /// The frame of its prompts; `None` for the configured one. A row in another frame is no method that a request can name.
+    /// The prompt format; `None` for the configured one. A row with another format is not a method that a request can
+    /// name.
     pub(super) fn frame(&self) -> Option<Frame> {
         self.asked?.frame()
     }
@@ -115,18 +116,18 @@ pub struct Group {
     pub passages: usize,
     pub rows: Vec<Row>,
     pub verdict: Verdict,
-    /// Which frame prompts should have; `None` where frames were not compared.
+    /// The prompt format to configure; `None` if none were compared.
     pub prompts: Option<String>,
-    /// Whether the scorer ranks better than the generator; `None` where they were not compared.
+    /// The verdict on the scorer; `None` if it was not compared with the generator.
     pub scorer: Option<String>,
-    /// What rankings warned of.
+    /// Warnings of rankings.
     pub warned: Vec<Warned>,
     /// Questions that were asked at once.
     pub concurrency: usize,
 }
 
 impl Group {
-    /// What is said of settings, beside the verdict on the methods.
+    /// Advice on settings, besides the verdict on the methods.
     pub fn advice(&self) -> impl Iterator<Item = &str> {
         [&self.prompts, &self.scorer].into_iter().flatten().map(String::as_str)
     }
@@ -135,7 +136,7 @@ impl Group {
 /// A whole comparison.
 #[derive(Debug)]
 pub struct Summary {
-    /// All files together where there are several, then one a file.
+    /// All files together if there are several, then one group per file.
     pub groups: Vec<Group>,
     /// Questions that a method refused.
     pub failed: Vec<Refused>,
@@ -188,7 +189,7 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let ranked = rows[0].of(NDCG).iter().flatten().count();
     let mut own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
     if settings.concurrency > 1 {
-        // What a request waited for the others is not the time of its method.
+        // A request's wait for others is not the time of its method.
         own.iter_mut().filter_map(|row| row.measures.get_mut(SECONDS)).for_each(|seconds| seconds.value = None);
     }
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
@@ -206,7 +207,7 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned, concurrency }
 }
 
-/// What other prompts and another scoring model change in each method: one family of tests.
+/// Effects of other prompts and another scoring model on each method: one family of tests.
 fn variants_compared(settings: &Settings, rows: &mut [Row]) {
     let place = |name: &str| rows.iter().position(|row| row.name == name);
     let pairs = settings.rows().filter_map(|row| place(&row.base()?).zip(place(&row.name())));
@@ -230,7 +231,7 @@ fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Op
     }
     let ranked: Vec<f64> = order.iter().filter_map(|&index| labels.get(index).copied()).collect();
     let listed = Ranking::of_labels(&ranked);
-    // Relevant passages that the retriever missed. Their labels are not known; the least whole one is assumed.
+    // Relevant passages that the retriever missed. Their labels are unknown, so the least whole label is assumed.
     let missed = question.list.relevant.map_or(0, |relevant| relevant.saturating_sub(found));
     let judged = [ranked.clone(), vec![threshold.max(1.0); missed]].concat();
     let all = Ranking::new(ranked.iter().copied().map(Some).collect(), judged);
@@ -316,7 +317,7 @@ mod tests {
         for (one, expected) in found.iter().zip(expected) {
             assert!((one.unwrap() - expected).abs() < 1e-12, "{found:?}");
         }
-        // Without the count of the collection recall divides by the list's, and nothing is known of all judged.
+        // Without the collection's count, recall divides by the list's, and nDCG of all judged is undefined.
         let list = LabelledList { relevant: None, ..question.list.clone() };
         let found = ranking_measures(&Question { list, ..Question::default() }, &[1, 3, 0, 2], 0.5);
         assert_eq!(found, [Some(1.0), None, Some(1.0), Some(1.0), Some(1.0)]);

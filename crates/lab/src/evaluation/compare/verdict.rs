@@ -1,10 +1,10 @@
 //! The verdict, in one sentence.
 //!
-//! A row is worth recommending if its nDCG@10 in the list is higher than the given order's, significantly after Holm's
-//! adjustment, and it answered every question. Of these rows the best one is taken, and every row whose paired difference from
-//! it has an interval that includes 0 ties with it. Of the tied rows the one with the fewest tokens of the generator is
-//! recommended, and where these are equal, with the fewest of other models. Where rows are scored by two models, whose tokens are not
-//! alike, that is so within each model, and of the two that are left the faster one is taken.
+//! A row is worth recommending if its nDCG@10 in the list is higher than the input order's, significantly after Holm's
+//! adjustment, and it answered every question. The best of these rows is taken. Every row whose paired difference from
+//! it has an interval that includes 0 ties with it. Of the tied rows, the one with the fewest tokens of the generator
+//! is recommended, and if these are equal, with the fewest of other models. Tokens of two models are not comparable: if
+//! a scorer and a generator score rows, one row is chosen for each model, and then the faster one.
 
 use super::GIVEN;
 use super::gains::compare;
@@ -14,12 +14,12 @@ use crate::study::mean::{Gain, plain_p};
 use numeric::real;
 use rag_metrics::resample::Statistics;
 
-/// What to do.
+/// The recommendation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// One sentence.
     pub sentence: String,
-    /// The recommended row; `given` to keep the retriever's order, `None` where nothing can be said.
+    /// The recommended row; `given` to keep the first-stage order, `None` without a verdict.
     pub choice: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
             );
             return Verdict { sentence, choice: None };
         }
-        // One that refused questions may have beaten it on the others.
+        // A row that refused questions may have beaten it on the others.
         let all = if rows.iter().any(|row| row.refused > 0) { " that answered every question" } else { "" };
         let sentence = format!(
             "Keep the retriever's order: no method{all} beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
@@ -60,23 +60,24 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         return Verdict { sentence, choice: Some(GIVEN.to_owned()) };
     };
     let ties = |row: &&&Row| {
-        // The row less the best one. What is recommended does not depend on whether intervals are shown.
+        // The row minus the best one. The choice does not depend on whether intervals are shown.
         let drawn = Statistics { resamples: statistics.resamples.max(1), ..*statistics };
         let interval = compare(best, row, NDCG, &drawn).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
     let two_models = rows.iter().any(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator));
-    // What is said of the generator's own answer is said by the generator, too.
+    // The generator always scores its own answer.
     let by_generator = |row: &Row| {
         let asks = |asked: MethodRow| asked.method.asks_generator() && !asked.is_scored_by_scorer();
         two_models && row.asked.is_some_and(asks)
     };
-    let dearer = |left: &&&Row, right: &&&Row| {
+    let more_expensive = |left: &&&Row, right: &&&Row| {
         let others = || measure(left, OTHER_TOKENS).total_cmp(&measure(right, OTHER_TOKENS));
         tokens(left).total_cmp(&tokens(right)).then_with(others)
     };
-    let cheapest_of = |own: bool| candidates.iter().filter(ties).filter(|row| by_generator(row) == own).min_by(dearer);
-    // Tokens of two models are not alike.
+    let cheapest_of =
+        |own: bool| candidates.iter().filter(ties).filter(|row| by_generator(row) == own).min_by(more_expensive);
+    // Tokens of two models are not comparable.
     let cheapest = [cheapest_of(false), cheapest_of(true)].into_iter().flatten();
     let cheapest = cheapest.min_by(|left, right| seconds(left).total_cmp(&seconds(right)));
     let chosen = cheapest.unwrap_or(best);
@@ -85,7 +86,7 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         Some(seconds) => format!(" and {seconds:.3} s"),
         None => String::new(),
     };
-    sentence.push_str(&format!(", for {}{time} a question", cost(chosen)));
+    sentence.push_str(&format!(", for {}{time} per question", cost(chosen)));
     if chosen.name != best.name {
         let more = ndcg(best) - ndcg(chosen);
         let (name, cost) = (&best.name, cost(best));
@@ -109,7 +110,7 @@ fn ground(row: &Row) -> String {
     format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, gain.interval())
 }
 
-/// The row that comes nearest to beating the given order, of those that answered every question where there are any.
+/// The row that is nearest to beating the input order, of those that answered every question, if there are any.
 fn nearest(rows: &[Row]) -> String {
     let gains = rows.iter().filter_map(|row| Some((row, row.over_given.as_ref()?)));
     let key = |(row, gain): &(&Row, &Gain)| (row.refused == 0, gain.difference);
@@ -167,7 +168,7 @@ mod tests {
         judged_with(rows, Statistics { test_resamples: 2_000, ..Statistics::default() })
     }
 
-    /// Adds what the summary adds.
+    /// Adds the fields that the summary adds.
     fn judged_with(mut rows: Vec<Row>, statistics: Statistics) -> Verdict {
         let given = rows[0].clone();
         for row in &mut rows[1..] {
@@ -193,22 +194,25 @@ mod tests {
         ]);
         let start = "Take b: nDCG@10 0.800, 0.500 above the retriever's order [0.500, 0.500], p = ";
         assert!(verdict.sentence.starts_with(start), "{verdict:?}");
-        assert!(verdict.sentence.ends_with(" after Holm, for 1200 tokens and 0.500 s a question."), "{verdict:?}");
+        assert!(verdict.sentence.ends_with(" after Holm, for 1200 tokens and 0.500 s per question."), "{verdict:?}");
     }
 
     #[test]
-    fn of_rows_that_tie_the_cheapest_is_taken() {
+    fn the_cheapest_of_tied_rows_is_taken() {
         let mut near = varied(0.7);
         // Better on one question, worse on another: higher by less than the error.
         (near[0], near[1]) = (0.9, 0.6);
         let verdict = judged(vec![
             row("given", &varied(0.2), 0.0),
             row("cheap", &varied(0.7), 500.0),
-            row("dear", &near, 5_000.0),
+            row("expensive", &near, 5_000.0),
         ]);
         assert_eq!(verdict.choice.as_deref(), Some("cheap"), "{verdict:?}");
-        assert!(verdict.sentence.contains("; dear is 0.001 higher, within its error, for 5000 tokens."), "{verdict:?}");
-        // Tokens of another model count where those of the generator are equal.
+        assert!(
+            verdict.sentence.contains("; expensive is 0.001 higher, within its error, for 5000 tokens."),
+            "{verdict:?}"
+        );
+        // Tokens of another model decide if those of the generator are equal.
         let mut beside = row("beside", &varied(0.7), 500.0);
         beside.measures[OTHER_TOKENS].value = Some(2_000.0);
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), beside, row("alone", &varied(0.7), 500.0)]);
@@ -221,20 +225,22 @@ mod tests {
         assert!(verdict.sentence.contains("for 0 tokens, 1672 of another model and 0.500 s"), "{verdict:?}");
     }
 
-    /// Without intervals nothing tied, and the dear row was taken.
+    /// Without intervals nothing would tie, and the expensive row would be taken.
     #[test]
     fn the_choice_does_not_depend_on_the_intervals_that_are_shown() {
         let mut near = varied(0.7);
         (near[0], near[1]) = (0.9, 0.6);
-        let rows =
-            || vec![row("given", &varied(0.2), 0.0), row("cheap", &varied(0.7), 500.0), row("dear", &near, 5_000.0)];
+        let rows = || {
+            vec![row("given", &varied(0.2), 0.0), row("cheap", &varied(0.7), 500.0), row("expensive", &near, 5_000.0)]
+        };
         let plain = Statistics { test_resamples: 2_000, resamples: 0, ..Statistics::default() };
         assert_eq!(judged_with(rows(), plain).choice, judged(rows()).choice);
     }
 
-    /// Of five wins of five, and of a few flips of the signs, the test cannot tell: "keep the order" would be a verdict without ground.
+    /// Five wins of five, or a few sign flips, cannot be significant. To "keep the order" would then be a verdict
+    /// without ground.
     #[test]
-    fn there_is_no_verdict_where_nothing_could_be_significant() {
+    fn there_is_no_verdict_if_nothing_could_be_significant() {
         let rows =
             |count: usize| vec![row("given", &varied(0.2)[..count], 0.0), row("a", &varied(0.7)[..count], 900.0)];
         let few = judged(rows(5));
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_of_two_models_that_tie_the_faster_one_is_taken() {
+    fn the_faster_of_tied_rows_of_two_models_is_taken() {
         let mut near = varied(0.7);
         (near[0], near[1]) = (0.9, 0.6);
         // The scorer is small: more tokens in less time.
@@ -259,7 +265,7 @@ mod tests {
         assert_eq!(verdict.choice.as_deref(), Some("moi"), "{verdict:?}");
         let lead = "; moi+generator is 0.001 higher, within its error, for 500 tokens and 0.500 s.";
         assert!(verdict.sentence.ends_with(lead), "{verdict:?}");
-        // Fewer tokens than the scorer's, but of the generator.
+        // Fewer tokens than the scorer's row, but tokens of the generator.
         let mut scorer = row("moi", &varied(0.7), 900.0);
         scorer.measures[SECONDS].value = Some(0.1);
         let method = engine::methods::find("leave-one-out").unwrap();
@@ -278,7 +284,7 @@ mod tests {
         assert_eq!(verdict.choice.as_deref(), Some("given"));
         let start = "Keep the retriever's order: no method beats its nDCG@10 of 0.300 beyond its error over 40 questions (best: a, ";
         assert!(verdict.sentence.starts_with(start), "{verdict:?}");
-        // It beats it on the questions that it answered.
+        // It beats the order on the questions that it answered.
         let refusing = Row { refused: 1, ..row("a", &varied(0.9), 1.0) };
         let start = "Keep the retriever's order: no method that answered every question beats its nDCG@10 of 0.300 ";
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), refusing.clone()]);

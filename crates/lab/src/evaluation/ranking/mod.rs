@@ -1,9 +1,9 @@
 //! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the shares of its fusion, its
-//! scores as probabilities of relevance, and how surely one place is ahead of the next.
+//! scores as probabilities of relevance, and the probability that one place is ahead of the next.
 //!
-//! The method ranks every list once, uncalibrated. Shares are then tried on the utilities that it reported ([`observed`]) and
-//! the cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not
-//! see: the lists at even places are judged by the fit to those at odd places, and the reverse.
+//! The method ranks every list once, uncalibrated. Shares are then tried on the utilities that it reported
+//! ([`observed`]) and the cosines that it mixed in; the generator scores nothing again. The fit is judged on lists that
+//! it did not see: lists at even places by the fit to lists at odd places, and the reverse.
 
 mod observed;
 mod shares;
@@ -29,13 +29,13 @@ use prefix_scheduler::call::Call;
 use rag_metrics::cut::{best_cut, none_relevant};
 use rag_metrics::probability::{auc, calibration_error};
 
-/// Differences of nDCG up to this are none.
+/// Differences of nDCG up to this are rounding errors.
 const ROUNDING: f64 = 1e-12;
 
 /// Fewest lists for a fit. The fit on each half has half of them.
 const LEAST_LISTS: usize = 10;
 
-/// How lists are ranked and read.
+/// Settings of the rankings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Most tokens of a passage.
@@ -46,26 +46,26 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// What the calibration of one method is worth on lists that the fit did not see.
+/// Quality of one method's calibration on lists that the fit did not see.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worth {
     /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` without a relevant passage.
     pub ndcg_before: Option<f64>,
-    /// The same with those that the other half teaches, whether or not learnt ones are taken.
+    /// With the shares learnt from the other half, taken or not.
     pub ndcg_after: Option<f64>,
-    /// Whether a learnt mix is taken. What is told of after the fit is then of learnt mixes, and else of the built-in one; before it, of
-    /// the built-in one.
+    /// True if a learnt mix is taken. The other numbers after the fit are then of learnt mixes, otherwise of the
+    /// built-in mix. The numbers before the fit are of the built-in mix.
     pub mix_taken: bool,
-    /// Expected calibration error of the scores as they were.
+    /// Expected calibration error of the uncalibrated scores.
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
     pub error_after: Option<f64>,
     /// `outranks_next` of neighbours of which one is relevant and the other is not. `None` for a method that does not learn it, and
     /// without such neighbours.
     pub order: Option<Order>,
-    /// Of the lists with a relevant passage and another. `None` without such lists.
+    /// Measured on the lists with a relevant passage and another. `None` without such lists.
     pub none_relevant: Option<NoneRelevant>,
-    /// What `auto_k` returns of the lists with a relevant passage. `None` without such lists.
+    /// Quality of `auto_k` on the lists with a relevant passage. `None` without such lists.
     pub auto_k: Option<AutoK>,
 }
 
@@ -74,30 +74,30 @@ pub struct Worth {
 pub struct Order {
     /// With the built-in mix and slope.
     pub error_before: f64,
-    /// With the learnt slope; `None` where neither half's neighbours taught one.
+    /// With the learnt slope; `None` if neither half's neighbours determined one.
     pub error_after: Option<f64>,
-    /// Neighbours in the order of the built-in mix that it is measured on.
+    /// Number of measured neighbours in the order of the built-in mix.
     pub pairs: usize,
 }
 
 /// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NoneRelevant {
-    /// Share of pairs of a list without and a list with them, of any two questions, of which the former has the larger
-    /// probability.
+    /// Share of pairs of a list without and a list with them, of any two questions, in which the list without them has
+    /// the larger probability.
     pub auc: f64,
-    /// Share of the lists without them for which it is at least one half, so that `none_helps` is true.
+    /// Share of the lists without them with a probability of at least one half, so that `none_helps` is true.
     pub true_positive_rate: f64,
-    /// The same share of the lists with them.
+    /// Share of the lists with them with such a probability.
     pub false_positive_rate: f64,
 }
 
-/// Lists cut where `auto_k` cuts them, and after one number of results for all.
+/// F1 of lists cut by `auto_k`, and cut at one number of results for all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AutoK {
-    /// Mean F1 of what `auto_k` returns.
+    /// Mean F1 of the results of `auto_k`.
     pub f1: f64,
-    /// Mean number of results that it returns.
+    /// Mean number of these results.
     pub results: f64,
     /// Mean F1 of the one number that was best on the lists that the fit saw.
     pub f1_of_one_number: f64,
@@ -108,7 +108,8 @@ pub struct AutoK {
 pub struct Fitted {
     pub calibration: Calibration,
     pub worth: Worth,
-    /// What every mix that was tried is worth on all lists, the built-in one first; none of a method that does not fuse.
+    /// Every mix that was tried, with its value on all lists, the built-in one first; empty for a method that does not
+    /// fuse.
     pub tried: Vec<TriedMix>,
 }
 
@@ -153,7 +154,7 @@ pub async fn ask(
     let model = method.beside().map(scored_by).transpose()?;
     let (mut cosines, mut embedding, mut without) = (None, None, None);
     if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
-        // The answer has the mixture alone. If the model keeps vectors, the passages are not read again.
+        // The answer has the mixture only. If the model caches vectors, the passages are not read again.
         let method = methods::find("embedding");
         let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
         let mut passages = engine.rerank(&call, alone, None).await?.passages;
@@ -174,11 +175,11 @@ pub async fn ask(
 pub struct Answers {
     method: MethodRef,
     observed: Vec<Observed>,
-    /// What the cosines that the method mixed in belong to ([`PassageScorer::scores_sha256`]).
+    /// Identity of the model of the mixed-in cosines ([`PassageScorer::scores_sha256`]).
     ///
     /// [`PassageScorer::scores_sha256`]: prefix_scheduler::scheduler::reranker::PassageScorer::scores_sha256
     embedding: Option<String>,
-    /// The same of the model beside the generator that the method asks.
+    /// Identity of the other model that the method asks.
     model: Option<String>,
     /// See [`Self::without`].
     without: Option<String>,
@@ -197,14 +198,15 @@ impl Answers {
         self.without = self.without.take().or(asked.without);
     }
 
-    /// Why a list was ranked without the model whose scores the method mixes in; `None` where all were ranked with it.
+    /// The reason why a list was ranked without the model whose scores the method mixes in; `None` if all were ranked
+    /// with it.
     pub fn without(&self) -> Option<&str> {
         self.without.as_deref()
     }
 
-    /// Fits shares and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
-    /// server applies where the embedding model cannot be asked, and to lists of one passage. Also returns why a fit failed:
-    /// [`StudyError::Input`] where the lists do not determine it.
+    /// Fits shares and probabilities. A method that mixes in cosines is fitted with them first, and then without, for
+    /// servers without the embedding model and for lists of one passage. Also returns the failed fits:
+    /// [`StudyError::Input`] if the lists do not determine one.
     pub fn fit(&self) -> (Vec<Fitted>, Vec<StudyError>) {
         let beside: Vec<&Observed> = self.observed.iter().filter(|one| one.has_cosines()).collect();
         let alone: Vec<Observed> = self.observed.iter().map(Observed::without_cosines).collect();
@@ -221,7 +223,7 @@ impl Answers {
     }
 
     fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, StudyError> {
-        let beside = if embedding.is_some() { " beside the embedding model" } else { "" };
+        let beside = if embedding.is_some() { " with the embedding model" } else { "" };
         let name = format!("{}{beside}", self.method.name());
         let refused = |problem: String| Err(StudyError::Input(format!("{name}: {problem}")));
         if lists.len() < LEAST_LISTS {
@@ -236,7 +238,7 @@ impl Answers {
         let order = self.method.outranks_by_value();
         let learnt = judge(lists, true, order);
         let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
-        // A mix that gains nothing on lists of which it knew nothing is not taken.
+        // A mix that gains nothing on unseen lists is not taken.
         let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
         let mixes = tried(lists);
         let (preset, taught) = (built_in(lists), best(lists, &mixes));
@@ -260,7 +262,7 @@ impl Answers {
             embedding,
             model: self.model.clone(),
             score,
-            // A slope that was not tried on lists of which it knew nothing is not stored.
+            // A slope that was not tried on unseen lists is not stored.
             outranks_per_nat: slope_tried.then(|| slope(lists, shares)).flatten(),
             lists: lists.len(),
             passages: lists.iter().map(|one| one.relevant.len()).sum(),
@@ -270,18 +272,18 @@ impl Answers {
     }
 }
 
-/// Probabilities of these lists, mixed with these shares.
+/// Probabilities for these lists, mixed with these shares.
 fn fit(lists: &[&Observed], shares: Shares) -> Option<Platt> {
     let (logits, relevant) = pairs(lists, shares);
     Platt::fit(&logits, &relevant)
 }
 
-/// The slope of `outranks_next` that these lists' neighbours have, where it makes their labels likelier than the built-in one
+/// The slope of `outranks_next` from these lists' neighbours, if it makes their labels likelier than the built-in one
 /// beyond the standard error over lists.
 fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
-    // The order of equal values says nothing.
-    let told = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
-    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
+    // The order of equal values carries no information.
+    let unequal = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
+    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(unequal).collect();
     let learnt = settled::per_nat(&by_list.concat())?;
     let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
         let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);
@@ -303,12 +305,12 @@ fn standard_error(values: &[f64]) -> f64 {
     standard_deviation(values) / real(values.len().saturating_sub(1).max(1)).sqrt()
 }
 
-/// `None` where no half could be judged by the fit of the other.
+/// `None` if no half could be judged by the fit of the other.
 fn mean_of(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| mean(values))
 }
 
-/// What fits to half of the lists are worth on the other half.
+/// Quality of fits to half of the lists on the other half.
 fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     let preset = built_in(lists);
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
@@ -367,20 +369,20 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     }
 }
 
-/// `outranks_next` of the neighbours of these lists, and whether they stand right.
+/// `outranks_next` of the neighbours of these lists, and true for the right order.
 fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> {
     let neighbours = lists.iter().flat_map(|one| one.neighbours(shares));
     neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
 }
 
-/// How good `outranks_next` is before and after. Nothing is after where no slope was learnt.
+/// Quality of `outranks_next` before and after the fit. Without a learnt slope nothing is after it.
 fn of_order(before: Vec<(f64, bool)>, after: impl Iterator<Item = (f64, bool)>) -> Option<Order> {
     let pairs = before.len();
     let error = |judged: (Vec<f64>, Vec<bool>)| calibration_error(&judged.0, &judged.1);
     Some(Order { error_before: error(before.into_iter().unzip())?, error_after: error(after.unzip()), pairs })
 }
 
-/// What these probabilities tell, of lists with their relevant passages and without.
+/// Quality of these probabilities, of lists with their relevant passages and without.
 fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
     let is_without: Vec<bool> = with.iter().map(|_| false).chain(without.iter().map(|_| true)).collect();
     let said = |of: &[f64]| mean(&of.iter().map(|one| f64::from(u8::from(*one >= 0.5))).collect::<Vec<_>>());

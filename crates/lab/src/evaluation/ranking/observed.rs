@@ -1,4 +1,4 @@
-//! One list as a method answered it, to be mixed anew with any shares.
+//! One list as a method answered it, to be mixed again with any shares.
 
 use engine::fusing::{Fusion, FusionOptions, Learnt, Shares, Source, WEIGHT, beside_embedding};
 use engine::fusion::bm25;
@@ -10,36 +10,36 @@ use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 /// Cosines of an embedding model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cosines {
-    /// One a passage.
+    /// One per passage.
     pub scores: Vec<f64>,
     /// For each passage true if the model cannot read it.
     pub unreadable: Vec<bool>,
 }
 
-/// A list, its labels, and what the method said of it.
+/// A list, its labels, and the method's answer.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     /// The model's own utility of each passage.
     utilities: Vec<f64>,
-    /// The same before those of the first places were refined.
+    /// The utilities before the first places were refined.
     pub alone: Vec<f64>,
     /// The method's order, best first.
     pub ranking: Vec<usize>,
-    /// Whether a utility of 0 means "no better than no passage".
+    /// True if a utility of 0 means "no better than no passage".
     has_zero: bool,
-    /// What decided each passage's place: the generator reads all but those of the retriever.
+    /// The stage that decided each passage's place: the generator reads all but those of the retriever.
     pub stages: Vec<Stage>,
-    /// What one unit of the logit is.
+    /// Size of one unit of the logit.
     unit: f64,
     /// The retriever's side of the fusion; `None` for a method that does not fuse.
     retriever: Option<Fusion>,
-    /// The cosines, where the method mixes in those of an embedding model.
+    /// The cosines, if the method mixes in those of an embedding model.
     cosines: Option<Cosines>,
     /// Query and texts, for BM25 of a part of the list.
     texts: (String, Vec<String>),
     /// Gains of nDCG.
     labels: Vec<f64>,
-    /// Whether each passage is relevant.
+    /// True for each relevant passage.
     pub relevant: Vec<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Observed {
             utilities,
             alone,
             ranking: answer.passages.iter().map(|passage| passage.index).collect(),
-            // Without a calibration, which this answer has not.
+            // This answer has no calibration.
             has_zero: answer.none_helps.is_some(),
             stages,
             unit: answer.unit,
@@ -80,13 +80,13 @@ impl Observed {
         self.retriever.as_ref().map(|fusion| fusion.report.source)
     }
 
-    /// Whether the method mixed in the cosines of an embedding model.
+    /// True if the method mixed in the cosines of an embedding model.
     pub const fn has_cosines(&self) -> bool {
         self.cosines.is_some()
     }
 
-    /// The list as the method mixes it where no embedding model can be asked. The places that a further stage refined are as they were
-    /// before it, where the cosines chose them.
+    /// The list as the method mixes it without an embedding model. If the cosines chose the places that a further stage
+    /// refined, these places are as before the refinement.
     pub fn without_cosines(&self) -> Self {
         let stages = if self.has_cosines() { self.unrefined_stages() } else { self.stages.clone() };
         Self { cosines: None, stages, ..self.clone() }
@@ -97,7 +97,7 @@ impl Observed {
         stages.map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect()
     }
 
-    /// The shares without a calibration. Without cosines theirs is 0.
+    /// The built-in shares. Without cosines their share is 0.
     pub fn built_in(&self) -> Shares {
         let source = self.retriever.as_ref().map_or(Source::Retriever, |fusion| fusion.report.source);
         if self.has_cosines() { beside_embedding(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
@@ -112,7 +112,7 @@ impl Observed {
         Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }
 
-    /// Values of these utilities mixed with the other side; not a number for a passage that was not read.
+    /// Values of these utilities mixed with the other side; NaN for a passage that was not read.
     fn mixed(&self, fusion: &Fusion, utilities: &[f64]) -> Vec<f64> {
         let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
         let read: Vec<usize> = read.collect();
@@ -125,9 +125,10 @@ impl Observed {
         all
     }
 
-    /// The value of each passage and the order of all, best first. With the built-in shares, those of the answer, they are as the server
-    /// has them. With others they are those of the mixture alone: the refined places were chosen by the answer's shares. Which passages were
-    /// read is what the answer says. The order of a method that does not fuse is its own, which need not be by value.
+    /// The value of each passage and the order of all, best first. With the built-in shares, which the answer used,
+    /// they equal the server's. With other shares they are those of the mixture only, because the answer's shares chose
+    /// the refined places. The read passages are always those of the answer. The order of a method that does not fuse
+    /// is its own, which need not be by value.
     fn placed(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
         let mut own = self.built_in();
         if !self.has_cosines() {
@@ -147,25 +148,25 @@ impl Observed {
         lowered(&values, &ranking).into_iter().map(|value| value / self.unit).collect()
     }
 
-    /// Of the neighbours of which one is relevant and the other is not: how much the value of the first exceeds that of the second, at
-    /// least 0, in the unit of the utilities, and whether the first is the relevant one.
+    /// Neighbours of which one is relevant and the other is not: by how much the value of the first exceeds that of the
+    /// second, at least 0, in the unit of the utilities, and true if the first is the relevant one.
     pub fn neighbours(&self, shares: Shares) -> Vec<(f64, bool)> {
         let (values, ranking) = self.placed(shares);
-        let told = |pair: &[usize]| {
+        let mixed_pair = |pair: &[usize]| {
             let (first, gap) = (self.relevant[pair[0]], values[pair[0]] - values[pair[1]]);
             (first != self.relevant[pair[1]]).then_some((gap.max(0.0), first))
         };
-        ranking.windows(2).filter_map(told).collect()
+        ranking.windows(2).filter_map(mixed_pair).collect()
     }
 
-    /// The same of the mixture itself, before a further stage refined some places.
+    /// [`Self::placed`] of the mixture, before a further stage refined some places.
     fn unrefined(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
         let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
         let alone = self.mixed(&fusion, &self.alone);
         methods::placed(&self.unrefined_stages(), &alone, &alone, &fusion.order())
     }
 
-    /// nDCG@10 within the list before any refinement; `None` where no passage is relevant.
+    /// nDCG@10 within the list before any refinement; `None` if no passage is relevant.
     pub fn ndcg(&self, shares: Shares) -> Option<f64> {
         if !self.relevant.contains(&true) {
             return None;
@@ -176,7 +177,8 @@ impl Observed {
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
     }
 
-    /// F1 of the first result, of the first two and so on, against all relevant passages of the list; `None` where there are none.
+    /// F1 of the first result, the first two and so on, against all relevant passages of the list; `None` if there are
+    /// none.
     pub fn f1_by_number(&self, shares: Shares) -> Option<Vec<f64>> {
         let all = self.relevant.iter().filter(|relevant| **relevant).count();
         let mut found = 0;
@@ -197,7 +199,7 @@ impl Observed {
                 Source::Retriever => of(&fusion.scores),
                 Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
             };
-            // As a server would see the list that is left.
+            // As a server would see the remaining list.
             let mut part = fusion.with_scores(scores);
             part.has_floor = part.has_floor || part.scores.iter().all(|score| *score >= 0.0);
             part

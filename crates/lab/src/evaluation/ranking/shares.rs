@@ -1,4 +1,4 @@
-//! Which shares of a mixture rank labelled lists best.
+//! Search for the shares of a mixture that rank labelled lists best.
 
 use super::{Observed, ROUNDING, standard_error};
 use engine::fusing::{self, Shares};
@@ -7,10 +7,10 @@ use numeric::{mean, real};
 /// Shares of the model that are tried, as the number of steps from 0 to 1.
 const MODEL: usize = 20;
 
-/// The same of the cosines in the other side.
+/// Shares of the cosines in the other side that are tried, as the number of steps from 0 to 1.
 const COSINES: usize = 10;
 
-/// What shares are worth on lists.
+/// Shares, and their value on lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TriedMix {
     pub shares: Shares,
@@ -24,8 +24,8 @@ pub(super) fn built_in(lists: &[&Observed]) -> Shares {
     lists.first().map_or(alone, |one| one.built_in())
 }
 
-/// Every mix that is tried, the built-in one first and once more in its place; none of lists that nothing is mixed into, or without a
-/// relevant passage.
+/// Every mix that is tried, the built-in one first and again in its place; empty for lists without a mixture or without
+/// a relevant passage.
 pub(super) fn tried(lists: &[&Observed]) -> Vec<TriedMix> {
     let preset = built_in(lists);
     if lists.iter().all(|one| one.source().is_none()) || ndcgs(lists, preset).is_empty() {
@@ -39,13 +39,13 @@ pub(super) fn tried(lists: &[&Observed]) -> Vec<TriedMix> {
     all.map(|shares| TriedMix { shares, ndcg: mean(&ndcgs(lists, shares)) }).collect()
 }
 
-/// Of the lists with a relevant passage, in their order.
+/// nDCG of the lists with a relevant passage, in their order.
 fn ndcgs(lists: &[&Observed], shares: Shares) -> Vec<f64> {
     lists.iter().filter_map(|one| one.ndcg(shares)).collect()
 }
 
-/// Of the mixes that were tried on these lists the one with the best mean nDCG@10, or the built-in one where the gain is within a standard error: the maximum over many would
-/// follow noise. Of equal ones, the one nearest to the built-in one.
+/// The mix with the best mean nDCG@10 on these lists, or the built-in one if the gain is within a standard error: the
+/// maximum over many would follow noise. Of equal mixes, the one nearest to the built-in one.
 pub(super) fn best(lists: &[&Observed], mixes: &[TriedMix]) -> Shares {
     let preset = built_in(lists);
     let distance = |shares: Shares| (shares.weight - preset.weight).abs() + (shares.embedding - preset.embedding).abs();

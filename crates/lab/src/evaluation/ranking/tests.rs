@@ -14,7 +14,7 @@ fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
     list_beside(rows, fuses, None)
 }
 
-/// The same beside an embedding model that gives these cosines.
+/// [`list`] with an embedding model that gives these cosines.
 fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>) -> Observed {
     let given = rows
         .iter()
@@ -107,8 +107,8 @@ fn the_weight_goes_to_the_side_that_is_right() {
     assert_eq!((retriever.calibration.lists, retriever.calibration.passages), (20, 60));
 }
 
-/// All lists together are ranked better by the retriever than by the built-in mix, by more than the standard error. But those at even places
-/// teach it, and on one of the others it loses.
+/// The retriever ranks all lists together better than the built-in mix, by more than the standard error. But lists at
+/// even places teach this, and on one of the others it loses.
 #[test]
 fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
     let of = |first: (f64, f64, bool), second| list(&[first, second, (1.0, 0.5, false)], true);
@@ -138,9 +138,10 @@ fn a_method_that_does_not_fuse_has_no_weight() {
     assert_eq!((none.auc, none.true_positive_rate, none.false_positive_rate), (1.0, 1.0, 0.0));
 }
 
-/// In every list the relevant passage is first, and the other two are not relevant: of each list one pair is told, and it is right.
+/// In every list the relevant passage is first and the other two are not relevant: each list has one pair, in the right
+/// order.
 #[test]
-fn how_surely_a_place_is_ahead_is_learnt_from_neighbours() {
+fn the_slope_of_outranks_next_is_learnt_from_neighbours() {
     let many = || [lists(true), lists(true)].concat();
     let fitted = only(&answers(many()));
     let learnt = fitted.calibration.outranks_per_nat.unwrap();
@@ -148,7 +149,7 @@ fn how_surely_a_place_is_ahead_is_learnt_from_neighbours() {
     let order = fitted.worth.order.unwrap();
     assert_eq!(order.pairs, 40);
     assert!(order.error_after.unwrap() < order.error_before, "{order:?}");
-    // Each half has too few neighbours for a slope, so that none could be tried; what the built-in one is worth is told all the same.
+    // Each half has too few neighbours for a slope, so none could be tried. The built-in one is measured all the same.
     let few = only(&answers([lists(true), lists(true)[..10].to_vec()].concat()));
     let order = few.worth.order.unwrap();
     assert_eq!((few.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 30, None));
@@ -158,32 +159,33 @@ fn how_surely_a_place_is_ahead_is_learnt_from_neighbours() {
     assert_eq!((other.calibration.outranks_per_nat, other.worth.order), (None, None));
 }
 
-/// A gain within its standard error teaches no slope: as many lists say that a place is sure as say that it is not.
+/// A gain within its standard error teaches no slope: as many lists favour a steeper slope as a flatter one.
 #[test]
 fn a_slope_that_gains_no_more_than_its_error_is_not_learnt() {
     let one = |number: usize| list(&[(4.0, 0.0, number % 20 < 13), (1.0, 0.0, number % 20 >= 13)], false);
     let many: Vec<Observed> = (0..80).map(one).collect();
     let fitted = only(&answers(many));
-    // Of gaps of 3 nats .65 stand right, and the built-in slope says 1 / (1 + exp(-.6)) = .646.
+    // Of gaps of 3 nats 0.65 are in the right order, and the built-in slope says 1 / (1 + exp(-0.6)) = 0.646.
     let order = fitted.worth.order.unwrap();
     assert_eq!((fitted.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 80, None));
 }
 
-/// Two neighbours whose labels are alike say nothing.
+/// Two neighbours with equal labels give no pair.
 #[test]
 fn neighbours_by_hand() {
     let rows = [(3.0, 0.0, true), (9.0, 0.0, false), (1.0, 0.0, false), (1.0, 0.0, true)];
     // 9 stands before 3, which is relevant; 3 before 1; 1 and 1 are equal.
     assert_eq!(list(&rows, false).neighbours(shares(0.5)), [(6.0, false), (2.0, true), (0.0, false)]);
-    // What was settled together stays first, whatever the others have; what was not read comes last, by the retriever's scores.
+    // Places refined together stay first, whatever values the others have. Unread passages come last, by the
+    // retriever's scores.
     let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
     staged.stages = vec![Stage::Together, Stage::Alone, Stage::Retriever, Stage::Retriever];
-    let told: Vec<(bool, bool)> =
+    let pairs: Vec<(bool, bool)> =
         staged.neighbours(shares(0.6)).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
-    assert_eq!(told, [(false, false), (false, true)]);
+    assert_eq!(pairs, [(false, false), (false, true)]);
 }
 
-/// The numbers of `listwise-bayes` by hand: A is chosen first, C gains more beside it, B nothing. The server ranks by choice.
+/// `listwise-bayes` by hand: A is chosen first; given A, C gains more and B nothing. The server ranks by choice.
 #[test]
 fn an_order_of_choice_is_judged_as_it_is_served() {
     let mut chosen = list(&[(0.5, 0.0, true), (0.1, 0.0, false), (0.8, 0.0, false)], false);
@@ -194,7 +196,7 @@ fn an_order_of_choice_is_judged_as_it_is_served() {
     assert_eq!(chosen.without_relevant().logits(shares(0.5)), [0.05, 0.4], "the choice without the first");
 }
 
-/// The refinement put two passages first that another mix would not have refined: mixes are compared without it.
+/// The refinement put two passages first that another mix would not have refined, so mixes are compared without it.
 #[test]
 fn mixes_are_compared_before_the_refinement() {
     let mut staged = list(&[(9.0, 1.0, false), (8.0, 2.0, false), (1.0, 9.0, true)], true);
@@ -205,27 +207,27 @@ fn mixes_are_compared_before_the_refinement() {
     assert!(staged.f1_by_number(shares(fusing::WEIGHT)).unwrap()[0] < 0.1, "as it is served");
 }
 
-/// Refined utilities of the first places say nothing of the others: these keep the values that placed them.
+/// Refined utilities of the first places do not apply to the others, which keep the values that placed them.
 #[test]
-fn what_was_not_refined_is_judged_by_what_placed_it() {
+fn unrefined_passages_keep_the_values_that_placed_them() {
     let mut staged = list(&[(34.0, 10.0, true), (20.0, 9.9, false), (12.0, 2.0, false), (6.0, 9.0, false)], true);
     staged.stages[..2].fill(Stage::Together);
     staged.alone[..2].copy_from_slice(&[20.0, 19.8]);
-    // Before the refinement: 20 · (.6 · u / 20 + .4 · r / 10) over 1.
+    // Before the refinement: 20 · (0.6 · u / 20 + 0.4 · r / 10) over 1.
     let alone = |u: f64, r: f64| 20.0 * (0.6 * u / 20.0 + 0.4 * r / 10.0);
     let logits = staged.logits(shares(0.6));
     assert!((logits[2] - alone(12.0, 2.0) / 2.0).abs() < 1e-9, "{logits:?}");
     assert!((logits[3] - alone(6.0, 9.0) / 2.0).abs() < 1e-9, "{logits:?}");
 }
 
-/// The model and the retriever are wrong, the cosines are right: .6 of the other side.
+/// The model and the retriever are wrong, the cosines are right: 0.6 of the other side.
 #[test]
 fn cosines_are_a_part_of_the_other_side() {
     let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false)];
     let beside = |_| list_beside(&rows, true, Some(vec![0.1, 0.9, 0.1]));
     let mut some = answers((0..20).map(beside).collect());
     some.embedding = Some("ab".into());
-    // The fit without cosines fails, and does not take the other one with it.
+    // The fit without cosines fails, but the other fit succeeds.
     let (fitted, problems) = some.fit();
     assert_eq!((fitted.len(), problems.len()), (1, 1), "{problems:?}");
     let (calibration, worth) = (&fitted[0].calibration, &fitted[0].worth);
@@ -234,7 +236,7 @@ fn cosines_are_a_part_of_the_other_side() {
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap(), "{worth:?}");
     assert_eq!(calibration.embedding.as_deref(), Some("ab"));
 
-    // Both fits; a list of one passage asks for no cosines.
+    // Both fits; a list of one passage needs no cosines.
     let right = [(6.0, 2.0, true), (1.0, 9.0, false), (0.5, 0.5, false)];
     let beside_right = |_| list_beside(&right, true, Some(vec![0.9, 0.1, 0.1]));
     some.observed = (0..20).map(beside_right).chain([list(&[(3.0, 1.0, true)], true)]).collect();
@@ -242,13 +244,14 @@ fn cosines_are_a_part_of_the_other_side() {
     let kinds: Vec<_> =
         fitted.iter().map(|one| (one.calibration.embedding.as_deref(), one.calibration.lists)).collect();
     assert_eq!(kinds, [(Some("ab"), 20), (None, 21)], "{problems:?}");
-    // Without the relevant passage the cosines of the others tell nothing apart, and their own are used.
+    // The cosines of the remaining passages are equal, so the retriever decides.
     let left = beside(0).without_relevant();
     assert!(left.logits(shares(0.0))[0] > left.logits(shares(0.0))[1], "the retriever alone");
     assert!(left.has_cosines());
 }
 
-/// Here the cosines are right where the retriever is wrong, and the generator says nothing: only a mix of nearly all cosines ranks these lists.
+/// The cosines are right if the retriever is wrong, and the generator is neutral: only a mix of nearly all cosines
+/// ranks these lists.
 #[test]
 fn the_share_of_the_cosines_is_learnt() {
     let rows = [(1.0, 9.0, false), (1.0, 1.0, true), (1.0, 1.0, false)];
@@ -262,7 +265,7 @@ fn the_share_of_the_cosines_is_learnt() {
     let (mix, worth) = (fitted.calibration.mix.unwrap(), &fitted.worth);
     assert!(mix.embedding.unwrap() > fusing::beside_embedding(Source::Retriever).embedding, "{mix:?}");
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap() + 0.1, "{worth:?}");
-    // 21 shares of the model and 11 of the cosines, and before them the built-in ones.
+    // The built-in shares, then 21 shares of the model times 11 of the cosines.
     assert_eq!((fitted.tried.len(), fitted.tried[0].shares), (1 + 21 * 11, shares(0.35)));
     let learnt = |tried: &&TriedMix| (tried.shares.weight, Some(tried.shares.embedding)) == (mix.weight, mix.embedding);
     let learnt = fitted.tried.iter().find(learnt).unwrap();
@@ -273,7 +276,7 @@ fn the_share_of_the_cosines_is_learnt() {
 }
 
 #[test]
-fn what_cannot_be_calibrated_says_why() {
+fn failed_fits_have_reasons() {
     let problem = |lists: Vec<Observed>| answers(lists).fit().1[0].to_string();
     assert!(problem(lists(true)[..9].to_vec()).contains("cascade: 9 lists, at least 10"));
     let wrong: Vec<Observed> = (0..12).map(|_| list(&[(4.0, 1.0, false), (1.0, 2.0, true)], false)).collect();
@@ -283,7 +286,7 @@ fn what_cannot_be_calibrated_says_why() {
     assert!(problem(mixed).contains("some lists have retriever scores"));
 }
 
-/// The first places that the cosines had chosen and a further stage refined were learnt from where there are no cosines.
+/// Places that cosines chose and a further stage refined must not teach the fit without cosines.
 #[test]
 fn without_cosines_no_place_is_refined_by_them() {
     let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false), (7.0, 8.0, false)];

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_and_each_accelerator_have_results_of_their_own() {
+    fn the_cpu_and_each_accelerator_have_separate_results() {
         let of = |name: Option<&str>| Machine { accelerator: name.map(str::to_owned) }.fingerprint();
         let all = [of(None), of(Some("CUDA NVIDIA H200")), of(Some("CUDA NVIDIA L4")), of(Some("Vulkan NVIDIA L4"))];
         for (index, one) in all.iter().enumerate() {

@@ -117,7 +117,7 @@ fn a_damaged_file_and_a_store_that_is_a_file_are_named() {
 
 /// Without the lock, two pods with one store would each remove the file that the other chose.
 #[test]
-fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
+fn the_second_process_waits_and_takes_the_choice_of_the_first() {
     let bench = bench();
     let bytes = reencoded_bytes(&bench.settings.path).unwrap();
     let first = bench.measure(bytes - 1).unwrap();
@@ -125,8 +125,8 @@ fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
     let note = bench.kept().note();
     std::fs::remove_file(&note).unwrap();
     std::thread::scope(|scope| {
-        let (told, steps) = std::sync::mpsc::channel();
-        let report = move |step: &str| told.send(step.to_owned()).unwrap();
+        let (reported, steps) = std::sync::mpsc::channel();
+        let report = move |step: &str| reported.send(step.to_owned()).unwrap();
         let (settings, store) = (&bench.settings, &bench.store);
         let second = scope.spawn(move || measure(settings, &bench.sha256, store, bytes - 1, &report).unwrap());
         assert!(steps.recv().unwrap().contains("waiting"));

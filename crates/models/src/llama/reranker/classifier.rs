@@ -1,5 +1,5 @@
-//! The classification heads of GGUF rerankers: which files llama.cpp scores as the original model would, and the meaning
-//! of the scores.
+//! The classification heads of GGUF rerankers: the files that llama.cpp scores as the original model would, and the
+//! meaning of the scores.
 //!
 //! These faults of a file show only in the scores, not when it is loaded. They are refused here:
 //! - No head: the scores are floats of a hidden state.
