@@ -225,7 +225,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
         assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
     }
     let fewer = asked(&whole, &["--questions", "2"]);
-    assert!(error(&fewer).contains("only 2 questions are asked for"), "{}", error(&fewer));
+    assert!(error(&fewer).contains("there are only 2 questions"), "{}", error(&fewer));
     agrees_with_a_ranking(&path("passages.jsonl"), &parsed(&whole));
 }
 

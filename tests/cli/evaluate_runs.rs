@@ -79,7 +79,7 @@ fn a_document_without_text_has_its_title_and_one_without_either_is_left_out() {
     assert!(error(&output).contains("1 documents without title and text were left out"), "{}", error(&output));
     let line = std::fs::read_to_string(folder.path().join("out/results.jsonl")).unwrap();
     let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
-    assert_eq!(line["passages"], json!(["titled", "d1"]));
+    assert_eq!(line["value"]["passages"], json!(["titled", "d1"]));
 }
 
 /// A question without labels must not count as one without a relevant passage.

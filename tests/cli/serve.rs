@@ -160,7 +160,7 @@ async fn sighup_reloads_tokens_and_log_filter_and_names_the_rest() {
     )
     .unwrap();
     serving.signal(Signal::HUP);
-    serving.wait_for_log("read again").await;
+    serving.wait_for_log("calibration reloaded").await;
     assert!(ask(&old).await.is_err() && ask(&new).await.is_ok());
     serving.wait_for_log("keys=\"limits.passages\"").await;
     // The refusal of the old token is logged at the new level only.

@@ -35,7 +35,7 @@ fn an_evaluation_holds_its_task_and_labels() {
     assert_eq!(document["summary"]["evaluated"], 2);
     let lines = std::fs::read_to_string(out.join("results.jsonl")).unwrap();
     for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        for answer in line["passage_answers"].as_array().unwrap() {
+        for answer in line["value"]["passage_answers"].as_array().unwrap() {
             assert!(["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"].contains(&answer.as_str().unwrap()), "{line}");
         }
     }
