@@ -80,7 +80,7 @@ fn difference(left: &Reranked, right: &Reranked) -> f64 {
 
 #[tokio::test]
 async fn a_list_asked_twice_evaluates_only_the_query() {
-    let (warm, cold) = (engine("536870912").await, engine("0").await);
+    let (warm, cold) = (engine("536870912").await, engine("off").await);
     for method in ["query-generation", "moi", "long-llm-lingua", "cascade", "listwise-bayes", "bayes-saliency"] {
         for (turn, query) in QUERIES.iter().enumerate() {
             let request = request(query, method);
@@ -109,7 +109,7 @@ async fn a_list_asked_twice_evaluates_only_the_query() {
 #[tokio::test]
 async fn eviction_at_a_tiny_bound_stays_correct() {
     // One passage of some 90 tokens takes about 2 MiB.
-    let (tiny, cold) = (engine("5000000").await, engine("0").await);
+    let (tiny, cold) = (engine("5000000").await, engine("off").await);
     for query in QUERIES.iter().cycle().take(6) {
         let request = request(query, "query-generation");
         let (restored, evaluated) = (rerank(&tiny, &request).await, rerank(&cold, &request).await);
