@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use engine::models::{GeneratorModel, Models, ServedGenerator};
 use engine::position_bias::PositionBias;
-use engine::{Engine, Limits};
+use engine::Engine;
+use engine::types::Limits;
 use prefix_scheduler::call::Admission;
 use prefix_scheduler::model::{Capacity, Generator, GeneratorInfo, entailment::Entailment};
 use prefix_scheduler::scheduler::Status;

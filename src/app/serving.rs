@@ -16,9 +16,9 @@ use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, notify,
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{Origin, ProfileFile};
 use crate::config::Config;
-use engine::models::{Role, ServedGenerator};
-use engine::rerank::{Passage, RerankRequest};
-use engine::{Engine, Limits, methods};
+use engine::models::ServedGenerator;
+use engine::types::{Role, Passage, RerankRequest, Limits};
+use engine::{Engine, methods};
 use prefix_scheduler::call::{Admission, Call};
 use prefix_scheduler::model::reranker::Shortening;
 use prefix_scheduler::scheduler::reranker::{List, ScoreError};

@@ -10,10 +10,9 @@ use super::connection::ConnectionArgs;
 use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
 use crate::telemetry;
-use engine::compress::{Method, Unit, recover};
+use engine::compress::recover;
+use engine::types::{CompressionMethod, CompressionUnit, ContextOrder, Compression, Passage, RerankRequest};
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Passage, RerankRequest};
 use files::Warnings;
 use numeric::real;
 use protocol::v1;
@@ -107,13 +106,13 @@ impl CompressionArgs {
     pub(super) fn options(&self, method: CompressionName) -> Compression {
         Compression {
             method: match method {
-                CompressionName::LongLlmLingua => Method::LongLlmLingua,
-                CompressionName::SelectiveContext => Method::SelectiveContext,
+                CompressionName::LongLlmLingua => CompressionMethod::LongLlmLingua,
+                CompressionName::SelectiveContext => CompressionMethod::SelectiveContext,
             },
             unit: self.unit.map(|unit| match unit {
-                UnitName::Sentence => Unit::Sentence,
-                UnitName::Phrase => Unit::Phrase,
-                UnitName::Token => Unit::Token,
+                UnitName::Sentence => CompressionUnit::Sentence,
+                UnitName::Phrase => CompressionUnit::Phrase,
+                UnitName::Token => CompressionUnit::Token,
             }),
             ratio: self.ratio,
             target_tokens: self.target_tokens.and_then(|tokens| usize::try_from(tokens).ok()),

@@ -8,8 +8,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
-use engine::brief;
-use engine::rerank::RerankRequest;
+use rag_metrics::brief;
+use engine::types::RerankRequest;
 use files::Warnings;
 use protocol::v1;
 

@@ -13,10 +13,8 @@ use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output, rerank_lists};
 use crate::config::Config;
 use crate::{app, telemetry};
-use engine::fusing::{FusionMode, FusionOptions};
+use engine::types::{FusionMode, FusionOptions, ContextOrder, Compression, Inline, MoiOptions, MoiOutcome, RerankEvent, RerankRequest, Scheme};
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use files::Warnings;
 use moi::domain::Domain;
 use prefix_scheduler::call::Call;
@@ -227,11 +225,10 @@ impl RerankArgs {
             }),
             orders: self.orders,
             depth: self.depth,
-            token_budget: self.token_budget,
             fit_budget: self.fit_budget,
             outcome: match self.outcome {
-                OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
-                OutcomeName::Joint => Outcome::Joint,
+                OutcomeName::QueryLikelihood => MoiOutcome::QueryLikelihood,
+                OutcomeName::Joint => MoiOutcome::Joint,
             },
             domain: self.domain.map(|domain| match domain {
                 DomainName::LogWinsorZ => Domain::LogWinsorZ,
@@ -258,6 +255,7 @@ impl RerankArgs {
             },
             only_helpful: self.only_helpful,
             auto_k: self.auto_k,
+            token_budget: self.token_budget,
             latency_budget_ms: self.latency_budget_ms,
             top_n: self.top_n,
             score_threshold: self.score_threshold,
@@ -322,7 +320,7 @@ pub(super) async fn ask(
             let engine = app::engine(config).await?;
             let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
             let call = Call::local();
-            let work = engine.rerank(&call, request.clone(), Some(sender));
+            let work = engine.reranker.rerank(&call, request.clone(), Some(sender));
             let show = async {
                 while let Some(event) = events.recv().await {
                     if let RerankEvent::Progress { done, total } = event {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::keys::Keys;
-use engine::prompt::{Frame, YesNoPrompt};
+use prefix_scheduler::model::{Frame, YesNoPrompt};
 use models::llama::{self, CacheType};
 
 /// More layers than a model has.

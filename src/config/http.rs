@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::keys::Keys;
 use super::rerankers::Rerankers;
 use super::{ADDRESS, AccessFiles, Config, ConfigError};
-use engine::methods::{self, MethodRef};
-use engine::models::Role;
+use engine::methods;
+use engine::types::{MethodRef, Role};
 
 /// Settings of HTTP/JSON and of tei.v1.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 use super::*;
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use models::llama::CacheType;
 
 fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {

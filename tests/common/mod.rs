@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use engine::models::{GeneratorModel, Models, ServedGenerator};
 use engine::position_bias::PositionBias;
-use engine::{Engine, Limits};
+use engine::Engine;
+use engine::types::Limits;
 use prefix_scheduler::call::{Admission, Call};
 use rerankd::config::Config;
 pub mod failures;
@@ -274,11 +275,11 @@ pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
 
 /// The same with one that takes this long for a passage.
 pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
-    with_slow_scorer(engine, engine::models::Role::Reranker, name, delay)
+    with_slow_scorer(engine, engine::types::Role::Reranker, name, delay)
 }
 
 /// The same with a model of this role.
-pub fn with_slow_scorer(engine: &Engine, role: engine::models::Role, name: &str, delay: Duration) -> Engine {
+pub fn with_slow_scorer(engine: &Engine, role: engine::types::Role, name: &str, delay: Duration) -> Engine {
     use prefix_scheduler::scheduler::entailment::ConfiguredModel;
     use prefix_scheduler::scheduler::reranker::PassageScorer;
     let scored = Arc::default();

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::{common, program};
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use engine::compress::Method;
+use engine::types::{CompressionMethod, Compression, Passage, RerankRequest};
 use engine::methods;
 use engine::methods::query_prompt::QueryPrompt;
-use engine::rerank::{Compression, Passage, RerankRequest};
 use prefix_scheduler::plan::{Plan, Segment, Token};
 use program::{error, run};
 use protocol::v1;
@@ -142,8 +141,8 @@ async fn stored_states_leave_a_token_a_passage() {
         compression,
         ..RerankRequest::default()
     };
-    let ask = |request| async { engine.rerank(&common::call(), request, None).await.unwrap() };
-    let shorten = Some(Compression { ratio: Some(0.5), ..Compression::by(Method::SelectiveContext) });
+    let ask = |request| async { engine.reranker.rerank(&common::call(), request, None).await.unwrap() };
+    let shorten = Some(Compression { ratio: Some(0.5), ..Compression::by(CompressionMethod::SelectiveContext) });
     ask(request("bayes-saliency", None)).await;
     let after = ask(request("retriever", shorten)).await.compression.unwrap();
     assert_eq!(after.tokens_evaluated, texts.len());

@@ -166,10 +166,9 @@ async fn bad_openings_are_refused_with_the_field() {
     let status = server.client().await.rerank(long).await.unwrap_err();
     assert_eq!(fields(&status), ["instruction"]);
     // The opening counts against the budget.
-    let moi = |token_budget| Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
     let built_in = ask(&server, plain(Method::QueryGeneration, &TEXTS)).await.usage.unwrap().tokens;
     let status = {
-        let request = v1::RerankRequest { moi: moi(built_in), ..opened(Method::QueryGeneration, &TEXTS) };
+        let request = v1::RerankRequest { token_budget: built_in, ..opened(Method::QueryGeneration, &TEXTS) };
         server.client().await.rerank(request).await.unwrap_err()
     };
     assert_eq!(status.code(), Code::ResourceExhausted);

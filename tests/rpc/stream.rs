@@ -122,7 +122,7 @@ async fn an_error_is_an_answer_and_not_the_end() {
     let mut stream = open(&server, &[]).await;
     let unknown = v1::RerankRequest { method: 99, ..wire("question", &PASSAGES) };
     let over = v1::RerankRequest {
-        moi: Some(v1::MoiOptions { token_budget: 3, ..v1::MoiOptions::default() }),
+        token_budget: 3,
         method: v1::Method::Moi.into(),
         ..wire("question", &PASSAGES)
     };

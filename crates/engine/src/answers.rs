@@ -7,12 +7,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::models::ServedGenerator;
-use super::prompt::{CutSide, Language};
-use super::rerank::Passage;
-use super::task::{Task, Wording};
+use super::prompt::Language;
+use super::task::Wording;
 use super::truncate::{Fit, FittedPassages, fit_passages};
-use super::{EngineError, Limits};
+use crate::types::{CutSide, EngineError, Limits, Passage, Task};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Segment, Token};
 
@@ -104,21 +102,19 @@ impl AnswerPrompts {
     /// Tokenises and cuts to fit. `longest` is the number of passages in the longest prompt, `room` the tokens that an
     /// answer may take. Also returns how many tokens were cut from the end of each passage.
     pub fn fitted(
-        model: &ServedGenerator,
+        (language, context): (&Language, usize),
         limits: &Limits,
         call: &Call,
         asked: Asked<'_>,
         longest: usize,
         room: usize,
     ) -> Result<(Self, Vec<usize>), EngineError> {
-        let language = &model.language;
         let (question, wording) = (language.query(asked.question), asked.task.wording());
         let labels = asked.task.labels().iter().map(|label| language.query(label).len()).max().unwrap_or(0);
         let references: Vec<Segment> = asked.references.iter().map(|reference| scored(language, reference)).collect();
         let needed = references.iter().map(|reference| reference.tokens.len()).max().unwrap_or(0);
         let numbers: usize = numbers(language, &wording, longest).iter().map(Vec::len).sum();
         let (before, room) = (overhead_of(language, &wording) + numbers + question.len(), room.max(labels));
-        let context = model.context()?;
         let Some(left) = context.checked_sub(before).filter(|left| *left >= room) else {
             let available = context.saturating_sub(before + room - question.len());
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
@@ -175,8 +171,8 @@ impl AnswerPrompts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
-    use crate::task::TaskKind;
+    use crate::types::TaskKind;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     fn text(language: &Language, segments: &[Segment]) -> String {

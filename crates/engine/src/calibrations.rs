@@ -2,11 +2,13 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::fusing::{Fusion, Learnt, Shares};
-use super::opening::NOT_CALIBRATED;
-use super::rerank::RerankRequest;
 use crate::fusion::calibration::{Calibration, Mix};
+use crate::fusion::mixture::Fusion;
+use crate::types::{Learnt, RerankRequest, Shares};
 
+/// A calibration that was passed over.
+const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
+                                         to a request with an instruction or examples";
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
 pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model or with \
                                            other settings of it, and is not applied: run `rerankd calibrate --ranking` again";
@@ -191,11 +193,9 @@ impl Calibrations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fusing::{FusionMode, FusionOptions};
-    use crate::fusion::calibration::Source;
     use crate::fusion::platt::Platt;
     use crate::methods;
-    use crate::rerank::{MoiOptions, Outcome, Passage};
+    use crate::types::{FusionMode, FusionOptions, MoiOptions, MoiOutcome, Passage, Source};
 
     fn calibration(method: &str, source: Option<Source>) -> Calibration {
         Calibration {
@@ -278,10 +278,11 @@ mod tests {
             assert_eq!(inapplicable(&request(method, 20)), None, "{method}");
         }
         let mut budget = request("moi", 3);
-        budget.moi = MoiOptions { token_budget: Some(9), fit_budget: true, seed: 4, ..MoiOptions::default() };
+        budget.token_budget = Some(9);
+        budget.moi = MoiOptions { fit_budget: true, seed: 4, ..MoiOptions::default() };
         assert_eq!(inapplicable(&budget), None);
         let mut joint = request("moi", 3);
-        joint.moi.outcome = Outcome::Joint;
+        joint.moi.outcome = MoiOutcome::Joint;
         assert!(inapplicable(&joint).unwrap().contains("moi is calibrated with its default options"));
         // Utilities of one window are nats, those of several are ranks.
         assert!(inapplicable(&request("first", 21)).unwrap().contains("first gives ranks"));

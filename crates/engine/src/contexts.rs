@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
-use super::belief::options::MOST_TOKENS;
-use super::belief::{SampleOptions, TextStop, check_orders, check_references, check_texts, refuse_blank};
-use super::rerank::Passage;
-use super::task::Task;
-use super::{Engine, EngineError, Limits};
+use super::checks::{check_orders, check_references, check_texts, refuse_blank};
+use super::sampling::{Sampler, TextStop};
+use crate::types::{EngineError, Limits, MOST_TOKENS, Passage, SampleOptions, Task};
 use numeric::{descending, mean};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, NodeId, Plan, Segment};
@@ -87,21 +85,23 @@ impl ContextsRequest {
     }
 }
 
-impl Engine {
+/// Reads contexts.
+#[derive(Debug, Clone)]
+pub struct ContextReader {
+    pub(crate) sampler: Sampler,
+}
+
+impl ContextReader {
     /// Reads every context; the readings are in the order of the request.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault. Invalid input and an exceeded token limit are refused before any evaluation.
-    pub async fn read_contexts(
-        &self,
-        call: &Call,
-        request: ContextsRequest,
-    ) -> Result<Vec<ContextReading>, EngineError> {
-        request.check(self.limits())?;
-        let (engine, task) = (self.clone(), request.task.clone());
-        let mut reading = call.compute(move |call| engine.context_plan(call, &request)).await?;
+    pub async fn read(&self, call: &Call, request: ContextsRequest) -> Result<Vec<ContextReading>, EngineError> {
+        request.check(&self.sampler.limits)?;
+        let (reader, task) = (self.clone(), request.task.clone());
+        let mut reading = call.compute(move |call| reader.plan(call, &request)).await?;
         let plan = std::mem::take(&mut reading.plan);
-        let (mut outcome, _) = self.carry_out(call, plan, None, None::<fn(Event)>).await?;
+        let (mut outcome, _) = self.sampler.run(call, plan, None, None::<fn(Event)>).await?;
         call.compute(move |_| {
             let missing = || EngineError::Internal("a sample is missing".into());
             let mut readings = Vec::with_capacity(reading.nodes.len());
@@ -123,8 +123,8 @@ impl Engine {
         .await
     }
 
-    fn context_plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
-        let generator = self.generator()?;
+    fn plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
+        let generator = self.sampler.models.answering()?;
         let language = &generator.language;
         // A label is scored, not drawn, and has the room of the longest one; only a first token may be drawn beside it.
         let most = request.answer_tokens.filter(|_| request.task.labels().is_empty()).unwrap_or(1);
@@ -141,7 +141,8 @@ impl Engine {
         };
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let room = reference.as_ref().map_or(0, Vec::len).max(most);
-        let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, room)?;
+        let (prompts, _) =
+            AnswerPrompts::fitted((language, generator.context()?), &self.sampler.limits, call, asked, longest, room)?;
         let (mut plan, mut nodes) = (Plan::new(), Vec::new());
         let mut first_seen: HashMap<&[usize], usize> = HashMap::new();
         let mut place = Vec::with_capacity(request.contexts.len());

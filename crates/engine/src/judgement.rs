@@ -79,7 +79,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     #[test]

@@ -7,6 +7,7 @@ mod changes;
 mod frame;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -15,14 +16,15 @@ pub use changes::Changes;
 use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
-pub use super::role::Role;
-use super::{EngineError, no_judge, quoted};
 use crate::fusion::calibration::Calibration;
+use crate::types::{EngineError, Role};
+use prefix_scheduler::call::{Call, Place};
 use prefix_scheduler::model::{GeneratorInfo, Tokenizer};
 use prefix_scheduler::scheduler::Status;
 use prefix_scheduler::scheduler::entailment::Judge;
 use prefix_scheduler::scheduler::generator::Scheduler;
 use prefix_scheduler::scheduler::reranker::PassageScorer;
+use rag_metrics::quoted;
 
 /// Most bytes of a name in a request.
 const LONGEST_NAME: usize = 1024;
@@ -185,6 +187,12 @@ pub struct ModelState {
     pub problem: Option<String>,
 }
 
+impl std::fmt::Debug for Models {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Models").field("states", &self.states()).finish_non_exhaustive()
+    }
+}
+
 /// Every model of the server. The first generator answers; a second one is the scorer, which scores passages in its place.
 #[derive(Clone)]
 pub struct Models {
@@ -262,6 +270,45 @@ impl Models {
         found.ok_or_else(|| EngineError::Precondition(format!("no generator {:?}", name.unwrap_or("is configured"))))
     }
 
+    /// The generator that answers.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while it is loaded.
+    pub fn answering(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        self.generator(None)?.get()
+    }
+
+    /// The generator that scores passages of requests without a scorer.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while it is loaded.
+    pub fn scorer_by_default(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        self.scoring("")?.get()
+    }
+
+    /// The answering generator reserves nothing more for this call, which now waits for the entailment model. That may take minutes.
+    pub(crate) fn release_generator(&self, call: &Call) {
+        if let Ok(generator) = self.answering() {
+            generator.scheduler.settle(call);
+        }
+    }
+
+    /// The error of a request without a free slot. The delay is the time that the generators need for their queues.
+    #[must_use]
+    pub fn queue_full(&self) -> EngineError {
+        let retry_after = self.generators.iter().map(|model| model.scheduler().stats().retry_after()).max();
+        EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
+    }
+
+    /// The error of a request without a free slot for this kind of work. Models other than the generators estimate no delay.
+    #[must_use]
+    pub fn queue_full_at(&self, place: Place) -> EngineError {
+        match place {
+            Place::Generator => self.queue_full(),
+            Place::Beside => EngineError::QueueFull { retry_after: Duration::from_secs(1) },
+        }
+    }
+
     /// Every generator, the default first.
     #[must_use]
     pub fn generators(&self) -> &[GeneratorModel] {
@@ -273,7 +320,7 @@ impl Models {
     /// # Errors
     /// [`EngineError::Precondition`] where none is configured.
     pub fn judge(&self) -> Result<&Judge, EngineError> {
-        self.judge.as_ref().ok_or_else(no_judge)
+        self.judge.as_ref().ok_or_else(EngineError::no_judge)
     }
 
     /// The same, where there may be none.
@@ -355,8 +402,6 @@ fn state<I>(role: Role, name: &str, status: &Status<I>) -> ModelState {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use prefix_scheduler::model::ModelError;
     use prefix_scheduler::scheduler::generator::SchedulerOptions;

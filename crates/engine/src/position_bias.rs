@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::EngineError;
-use super::rerank::FitReport;
+use crate::types::{Arrangement, Basis, ContextOrder, EngineError, FitReport, Ground};
 use evidence::Recent;
 pub use evidence::{Refusal, refusal};
 pub use moi::profile::Origin;
@@ -30,61 +29,6 @@ const LEAST_LABELLED: u64 = 8;
 const LEAST_REQUESTED: u64 = 2;
 /// Least time between two writes of the learnt profiles. A stopping server writes once more.
 const BETWEEN_SAVES: Duration = Duration::from_secs(10);
-
-/// The order in which ranked passages should stand in the context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ContextOrder {
-    /// By a calibrated or built-in profile (with `position_bias.profiles = "learnt"` also a learnt one) whose effect exceeds its error;
-    /// otherwise best first. The default.
-    #[default]
-    Auto,
-    /// By any profile, learnt ones included, whose effect exceeds its error; otherwise best first. An error where the
-    /// generator has no profile at all.
-    ByPositionBias,
-    /// Best first (MOI, Eq. 4).
-    Descending,
-    /// Best last.
-    Reverse,
-    /// As in the request.
-    Given,
-}
-
-/// The profile behind an arrangement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Basis {
-    /// Whose likelihood.
-    pub subject: Subject,
-    /// Who supplied the observations.
-    pub origin: Origin,
-    /// Passages of the prompts that it was measured on.
-    pub passages: usize,
-    /// Observations.
-    pub observations: u64,
-}
-
-/// Why an arrangement was chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ground {
-    /// The caller named the order.
-    Requested,
-    /// This profile, whose effect exceeds its error.
-    Profile(Basis),
-    /// Best first, because this profile's effect does not exceed its error.
-    EffectWithinError(Basis),
-    /// Best first, because no profile with enough observations applies to this number of passages.
-    NoProfile,
-}
-
-/// A context's order and its ground.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrangement {
-    /// Indices of the request, first in the prompt to last.
-    pub order: Vec<usize>,
-    /// The order that was applied; never `Auto`.
-    pub applied: ContextOrder,
-    /// Why.
-    pub ground: Ground,
-}
 
 struct Calibrated {
     profiles: Profiles,

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use super::belief::refuse_blank;
+use super::checks::refuse_blank;
 use super::methods::query_prompt::{QueryPrompt, overhead};
-use super::prompt::CutSide;
-use super::rerank::{Passage, RerankRequest};
+use super::models::Models;
+use super::rerank::check_request;
 use super::truncate::{Fit, fit_passages};
-use super::{Engine, EngineError, Limits};
+use crate::types::{CutSide, EngineError, Limits, Passage, RerankRequest};
 use moi::design::{Design, orders};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
@@ -80,13 +80,20 @@ struct Prompts {
     scores: Preferences,
 }
 
-impl Engine {
+/// Scores passages and orders of passages.
+#[derive(Debug, Clone)]
+pub struct PreferenceScorer {
+    pub(crate) models: Models,
+    pub(crate) limits: Limits,
+}
+
+impl PreferenceScorer {
     /// The tokens around passages and query.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while the generator is loaded.
     pub fn prompt_frame(&self) -> Result<PromptFrame, EngineError> {
-        let generator = self.generator()?;
+        let generator = self.models.answering()?;
         let prompt = QueryPrompt::new(&generator.language, &[]);
         Ok(PromptFrame { opening: prompt.opening.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
     }
@@ -96,27 +103,26 @@ impl Engine {
     /// # Errors
     /// [`EngineError`], which names the field at fault. An invalid question, one whose longest prompt does not fit the context
     /// and one that exceeds the tokens of a request are refused before any evaluation.
-    pub async fn preferences(&self, call: &Call, request: PreferenceRequest) -> Result<Preferences, EngineError> {
+    pub async fn score(&self, call: &Call, request: PreferenceRequest) -> Result<Preferences, EngineError> {
         let checked = RerankRequest {
             query: request.query.clone(),
             passages: request.passages.clone(),
             ..RerankRequest::default()
         };
-        self.check_rerank(&checked)?;
+        check_request(&checked, &self.limits)?;
         // Its scores become examples, and every passage has its place in the prompts.
         refuse_blank(&request.passages)?;
-        check_orders(request.scored, self.limits())?;
-        let engine = self.clone();
-        let Prompts { plan, paths, mut scores } =
-            call.compute(move |call| engine.preference_prompts(call, &request)).await?;
+        check_orders(request.scored, &self.limits)?;
+        let scorer = self.clone();
+        let Prompts { plan, paths, mut scores } = call.compute(move |call| scorer.prompts(call, &request)).await?;
         if paths.is_empty() {
             return Ok(scores);
         }
-        let (needed, allowed) = (plan.cost().tokens, self.limits().tokens);
+        let (needed, allowed) = (plan.cost().tokens, self.limits.tokens);
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
-        let outcome = self.generator()?.scheduler.run(Arc::new(plan), call, None).await?;
+        let outcome = self.models.answering()?.scheduler.run(Arc::new(plan), call, None).await?;
         let sum = |nodes: &[NodeId]| nodes.iter().flat_map(|node| &outcome.scores[node.0]).sum::<f64>();
         let query = |path: &Vec<NodeId>| sum(&path[path.len().saturating_sub(1)..]);
         let (whole, rest) = paths.split_at(scores.orders.len());
@@ -130,8 +136,8 @@ impl Engine {
         Ok(scores)
     }
 
-    fn preference_prompts(&self, call: &Call, request: &PreferenceRequest) -> Result<Prompts, EngineError> {
-        let generator = self.generator()?;
+    fn prompts(&self, call: &Call, request: &PreferenceRequest) -> Result<Prompts, EngineError> {
+        let generator = self.models.answering()?;
         let language = &generator.language;
         let query = language.query(&request.query);
         let (context, n) = (generator.context()?, request.passages.len());

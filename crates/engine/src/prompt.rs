@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::rerank::{read_as, unmarked};
+use crate::types::{CutSide, read_as, unmarked};
 use prefix_scheduler::model::Tokenizer;
 pub use prefix_scheduler::model::{Frame, YesNoPrompt};
 use prefix_scheduler::plan::{Segment, Token};
@@ -17,7 +17,7 @@ use prefix_scheduler::plan::{Segment, Token};
 pub const TEMPLATE_VERSION: &str = "rerankd-2";
 
 /// Version of what else decides a ranking beside models, settings and calibrations: the built-in weights and scales of
-/// [`crate::fusion`] and [`super::fusing`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
+/// [`crate::fusion`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
 /// change of any of these needs another one.
 pub const RANKING_VERSION: &str = "ranking-3";
 
@@ -95,16 +95,6 @@ impl Language {
     pub fn query(&self, query: &str) -> Vec<Token> {
         self.text(&format!(" {}", unmarked(query).trim()))
     }
-}
-
-/// The end of a passage's text that truncation drops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CutSide {
-    /// Its last tokens.
-    #[default]
-    End,
-    /// Its first tokens.
-    Beginning,
 }
 
 /// How a passage stands in a prompt.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::EngineError;
-use super::prompt::{CutSide, Language, PassageForm, PassageTokens};
-use super::rerank::Passage;
+use super::prompt::{Language, PassageForm, PassageTokens};
+use crate::types::{CutSide, EngineError, Passage};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
 
@@ -155,7 +154,7 @@ fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     #[test]

@@ -2,10 +2,8 @@
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
-use engine::EngineError;
-use engine::methods::{self, MethodRef};
-use engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
-use engine::rerank::{MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
+use engine::types::{EngineError, MethodRef, Arrangement, Basis, ContextOrder, Ground, MoiOptions, MoiOutcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
+use engine::methods;
 use moi::domain::Domain;
 use moi::profile::Subject;
 
@@ -62,6 +60,7 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         moi: moi(wire.moi.unwrap_or_default())?,
         fusion: convert_fusion::options(wire.fusion)?,
         only_helpful: wire.only_helpful,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
         latency_budget_ms: wire.latency_budget_ms,
         top_n: given(wire.top_n),
         score_threshold: wire.score_threshold,
@@ -141,8 +140,8 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         v1::BudgetPolicy::Fit => true,
     };
     let outcome = match known("moi.outcome", wire.outcome)? {
-        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
-        v1::Outcome::Joint => Outcome::Joint,
+        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => MoiOutcome::QueryLikelihood,
+        v1::Outcome::Joint => MoiOutcome::Joint,
     };
     let domain = domain("moi.score_domain", wire.score_domain, wire.softmax_temperature)?;
     let paper_objective = paper_objective("moi.objective", wire.objective)?;
@@ -161,7 +160,6 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         position_prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
         monotone: wire.monotone,
         seed: wire.seed,
-        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
         fit_budget,
         settle_top: given(wire.settle_top),
         settle_probability: wire.settle_probability,
@@ -180,8 +178,8 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
     };
     let outcome = match moi.outcome {
-        Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
-        Outcome::Joint => v1::Outcome::Joint,
+        MoiOutcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
+        MoiOutcome::Joint => v1::Outcome::Joint,
     };
     let objective = if moi.paper_objective { v1::Objective::Paper } else { v1::Objective::Regularised };
     v1::RerankRequest {
@@ -205,7 +203,6 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
             copies: narrow(moi.copies.unwrap_or(0)),
             prune_length: narrow(moi.prune_length.unwrap_or(0)),
             variable_pruning: moi.variable_pruning,
-            token_budget: wide(moi.token_budget.unwrap_or(0)),
             budget_policy: if moi.fit_budget { v1::BudgetPolicy::Fit } else { v1::BudgetPolicy::Refuse }.into(),
             settle_top: narrow(moi.settle_top.unwrap_or(0)),
             settle_probability: moi.settle_probability,
@@ -219,6 +216,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         context_order: context_order_to_wire(request.context_order).into(),
         fusion: Some(convert_fusion::options_to_wire(&request.fusion)),
         only_helpful: request.only_helpful,
+        token_budget: wide(request.token_budget.unwrap_or(0)),
         latency_budget_ms: request.latency_budget_ms,
         instruction: request.opening.instruction.clone(),
         examples: convert_opening::examples_to_wire(&request.opening),

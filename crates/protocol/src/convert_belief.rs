@@ -2,11 +2,7 @@
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::{convert_task, v1};
-use engine::EngineError;
-use engine::belief::report::BeliefReport;
-use engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
-use engine::rerank::{Inline, InlineReport};
-use engine::utility::{ContextKind, Utility, UtilityReport, UtilityRequest};
+use engine::types::{EngineError, BeliefReport, Answer, BeliefRequest, MeasureOptions, SampleOptions, Inline, InlineReport, ContextKind, Utility, UtilityReport, UtilityRequest};
 use numeric::sampling::Sampling;
 use prefix_scheduler::model::GeneratorInfo;
 use prefix_scheduler::model::entailment::EntailmentProbabilities;

@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use super::convert::known;
 use super::v1;
-use engine::EngineError;
-use engine::fusing::{FusionMode, FusionOptions, FusionReport, Signals, Source};
-use engine::fusion::Scaling;
-use engine::fusion::bm25::Background;
-use engine::methods::Stage;
+use engine::types::{EngineError, FusionMode, FusionOptions, FusionReport, Signals, Source, Scaling, Background, RankingStage};
 
 pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineError> {
     let Some(wire) = wire else { return Ok(FusionOptions::default()) };
@@ -79,10 +75,10 @@ pub(super) const fn signals(signals: Signals) -> v1::Signals {
     v1::Signals { model, embedding, source }
 }
 
-pub(super) const fn stage(stage: Stage) -> v1::Stage {
+pub(super) const fn stage(stage: RankingStage) -> v1::Stage {
     match stage {
-        Stage::Retriever => v1::Stage::Retriever,
-        Stage::Alone => v1::Stage::Alone,
-        Stage::Together => v1::Stage::Together,
+        RankingStage::Retriever => v1::Stage::Retriever,
+        RankingStage::Alone => v1::Stage::Alone,
+        RankingStage::Together => v1::Stage::Together,
     }
 }

@@ -1,7 +1,7 @@
 //! Conversions between messages and a caller's instruction and examples.
 
 use super::v1;
-use engine::opening::{Example, Opening};
+use engine::types::{Example, Opening};
 
 /// Converts both fields of a request.
 pub(super) fn opening(instruction: String, examples: Vec<v1::Example>) -> Opening {
@@ -23,7 +23,7 @@ pub(super) fn examples_to_wire(opening: &Opening) -> Vec<v1::Example> {
 mod tests {
     use super::super::convert;
     use super::*;
-    use engine::rerank::RerankRequest;
+    use engine::types::RerankRequest;
 
     #[test]
     fn a_client_and_a_server_read_the_same() {

@@ -1,8 +1,8 @@
 //! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
 
-use engine::methods::MethodRef;
-use engine::rerank::{RerankRequest, Usage};
-use engine::{Engine, EngineError, brief};
+use engine::types::{MethodRef, RerankRequest, Usage, EngineError};
+use engine::Engine;
+use rag_metrics::brief;
 use numeric;
 
 /// Header of a warning, for a protocol whose messages have no place for it; one for each.
@@ -120,7 +120,7 @@ impl ServedModel {
     /// [`EngineError::Unavailable`] while the generator is not loaded.
     pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
         let request = RerankRequest { method, ..RerankRequest::default() };
-        let generator = engine.scoring_model(&request)?.get()?;
+        let generator = engine.reranker.scoring_model(&request)?.get()?;
         let capacity = generator.scheduler.capacity().ok_or(EngineError::Unavailable)?;
         let info = &generator.info;
         let known = |sha256: String| Some(sha256).filter(|sha256| !sha256.is_empty());

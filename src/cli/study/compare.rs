@@ -8,7 +8,7 @@ use super::shared::StudyArgs;
 use crate::cli::opening::OpeningArgs;
 use crate::cli::{Failure, SettingsArgs, backend, output};
 use crate::telemetry;
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use files::Empty;
 use lab::evaluation::compare::{self, Settings};
 use lab::study::{Event, distinct};

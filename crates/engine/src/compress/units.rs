@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::Unit;
+use crate::types::CompressionUnit;
 use rag_metrics::sentences::{borders, is_function_word, sentences};
 
 /// Where each of the first tokens of a text ends, in bytes, by the tokens' own bytes; the last one takes the white space at the
@@ -50,11 +50,11 @@ pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
 
 /// The units of a text as ranges of its tokens, given where each token ends. They cover all tokens, in order.
 #[must_use]
-pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
+pub fn units(text: &str, ends: &[usize], unit: CompressionUnit) -> Vec<Range<usize>> {
     let borders = match unit {
-        Unit::Sentence => sentences(text),
-        Unit::Phrase => phrases(text),
-        Unit::Token => borders(text, words(text)),
+        CompressionUnit::Sentence => sentences(text),
+        CompressionUnit::Phrase => phrases(text),
+        CompressionUnit::Token => borders(text, words(text)),
     };
     let (mut units, mut start) = (Vec::new(), 0);
     for border in borders {

@@ -4,9 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::methods;
-use crate::methods::moi::Scheme;
-use crate::opening::Opening;
-use crate::rerank::Inline;
+use crate::types::{Inline, Opening, Scheme};
 
 fn request(passages: usize, bytes: usize) -> RerankRequest {
     let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -89,10 +87,10 @@ fn a_compression_counts_what_is_returned() {
         let compression = Some(Compression::by(method));
         Size::of_rerank(&RerankRequest { top_n, compression, ..request(4, 400) }, 1_000_000)
     };
-    assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
-    assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
-    assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
-    let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(Method::LongLlmLingua) });
+    assert_eq!(with(CompressionMethod::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
+    assert_eq!(with(CompressionMethod::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
+    assert_ne!(with(CompressionMethod::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
+    let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(CompressionMethod::LongLlmLingua) });
     let whole = Size::of_rerank(&RerankRequest { compression, ..request(4, 400) }, 1_000_000);
     assert_eq!(whole, plain, "a ratio of 1 reads nothing");
 }
@@ -144,10 +142,10 @@ fn an_estimate_is_bounded_whatever_the_shape() {
     assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
     let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
-    cut.moi.token_budget = Some(77);
+    cut.token_budget = Some(77);
     assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
     cut.moi.orders = Some(usize::MAX);
-    cut.moi.token_budget = None;
+    cut.token_budget = None;
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
     assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
 }

@@ -18,8 +18,8 @@ use std::collections::HashMap;
 
 use crate::models::ServedGenerator;
 use crate::prompt::Language;
-use crate::rerank::Usage;
-use crate::{Engine, EngineError};
+use crate::sampling::Sampler;
+use crate::types::{EngineError, Usage};
 use numeric::sigmoid;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
@@ -140,7 +140,7 @@ impl Judgements {
 
 /// Has each distinct answer judged once. At most `allowed` tokens are evaluated.
 pub(super) async fn judge(
-    engine: &Engine,
+    sampler: &Sampler,
     call: &Call,
     prompts: AnswerJudgement,
     mut answers: Vec<String>,
@@ -164,7 +164,7 @@ pub(super) async fn judge(
     };
     let (nodes, plan) = call.compute(plan).await?;
     let naive_tokens = plan.cost().naive_tokens;
-    let (outcome, _): (_, Usage) = engine.carry_out(call, plan, Some(allowed), None::<fn(Event)>).await?;
+    let (outcome, _): (_, Usage) = sampler.run(call, plan, Some(allowed), None::<fn(Event)>).await?;
     let of = nodes.into_iter().map(|(answer, [yes, no])| (answer, probability(&outcome, [yes, no]))).collect();
     Ok(Judgements { of, outcome, naive_tokens })
 }
@@ -180,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 

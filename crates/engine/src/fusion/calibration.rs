@@ -1,29 +1,9 @@
 //! What labelled lists said about a ranking method: the weight of its fusion, and its scores as probabilities.
 
+use crate::types::Source;
 use serde::{Deserialize, Serialize};
 
 use super::platt::Platt;
-
-/// Where the other side of a fusion came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The passages' retriever scores.
-    Retriever,
-    /// BM25 inside the list.
-    Bm25,
-}
-
-impl Source {
-    /// Its name in tables and files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Retriever => "retriever",
-            Self::Bm25 => "bm25",
-        }
-    }
-}
 
 /// The mix that a method's scores were calibrated for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

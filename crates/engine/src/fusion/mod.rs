@@ -6,26 +6,12 @@
 
 pub mod bm25;
 pub mod calibration;
+pub mod mixture;
 pub mod platt;
 pub mod settled;
 
+use crate::types::Scaling;
 use numeric::{mean, mid_ranks, real, standard_deviation};
-
-/// How each side is scaled before it is weighed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scaling {
-    /// `(s - floor) / (max - floor)`, at least 0: the theoretical minimum of Bruch et al. A flat list of the retriever then says
-    /// little, where the other scalings stretch its noise to full range. If a side's floor is unknown, both sides are
-    /// standardised.
-    #[default]
-    Floor,
-    /// `(s - min) / (max - min)`.
-    MinMax,
-    /// Mean 0 and standard deviation 1.
-    Standard,
-    /// `1 / (60 + rank)`, rank from 1: reciprocal rank fusion (Cormack et al., 2009). Reads no scores.
-    ReciprocalRank,
-}
 
 /// One side of a fusion.
 #[derive(Debug, Clone, Copy)]

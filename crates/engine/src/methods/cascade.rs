@@ -5,7 +5,7 @@
 //! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
 //!    ([`read_at_most`]), none without a cosine beside others that have one.
 //! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
-//!    retriever's scores (`fusing`).
+//!    retriever's scores ([`crate::fusion`]).
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
 //!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
 //!
@@ -17,16 +17,16 @@ mod placing;
 use std::sync::Arc;
 
 pub use self::placing::placed;
-use super::moi::{Moi, MoiOptions, Scheme};
+use super::moi::Moi;
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::scored::complete;
-use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
-use crate::EngineError;
-use crate::fusing::{Fusion, FusionMode, FusionReport, Signals};
+use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use crate::fusion::mixture::Fusion;
 use crate::fusion::settled;
-use crate::models::Role;
 use crate::prompt::Language;
-use crate::rerank::{Passage, RerankRequest};
+use crate::types::{
+    EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, Signals,
+};
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
 
@@ -56,7 +56,7 @@ impl Method for Cascade {
 
     fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
         if request.moi.asks_for_moi() {
-            let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
+            let problem = "only seed and settle_probability apply to this method: leave the method out, or take moi";
             return Err(EngineError::invalid("moi", problem));
         }
         Ok(())
@@ -230,7 +230,7 @@ impl Running {
         Scored {
             fusion,
             signals,
-            stages: vec![Stage::Retriever; utilities.len()],
+            stages: vec![RankingStage::Retriever; utilities.len()],
             ranking: std::mem::take(&mut self.free),
             unit: self.unit(),
             utilities,
@@ -359,16 +359,16 @@ impl Ranking for Running {
         let (alone, mut signals) = (self.all_values(&self.utilities), self.signals(&self.utilities));
         let (mut unrefined, mut errors, mut fit) = (None, None, None);
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
-        let mut stages = vec![Stage::Retriever; self.utilities.len()];
+        let mut stages = vec![RankingStage::Retriever; self.utilities.len()];
         for &passage in &self.read {
-            stages[passage] = Stage::Alone;
+            stages[passage] = RankingStage::Alone;
         }
         if let (Some((chosen, _)), Some(mut scored)) = (self.together.take(), self.done.take()) {
             let mut all = vec![f64::NAN; self.utilities.len()];
             unrefined = Some(complete(&self.utilities));
             for (place, &passage) in chosen.iter().enumerate() {
                 self.utilities[passage] = scored.utilities[place];
-                stages[passage] = Stage::Together;
+                stages[passage] = RankingStage::Together;
                 if let Some(errors) = &scored.standard_errors {
                     all[passage] = errors[place];
                 }

@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use super::own_answer::{self, Attribution, OwnAnswer};
 use super::{Method, PromptShape, Ranking, Scored, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use ::moi::subsets::{lasso, subsets};
 use numeric::real;
 use prefix_scheduler::call::Call;

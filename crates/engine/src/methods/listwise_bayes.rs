@@ -27,9 +27,8 @@ use std::sync::Arc;
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 

@@ -13,11 +13,10 @@
 use std::sync::Arc;
 
 use super::{Budget, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::{SampleOptions, TextStop};
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::sampling::TextStop;
+use crate::types::{EngineError, RerankRequest, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, Segment, Token};

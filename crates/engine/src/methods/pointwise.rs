@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
 /// Where 0 of the utilities comes from.

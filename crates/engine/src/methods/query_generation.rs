@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Method, Pointwise, PromptShape, Ranking, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 
 /// Utility in nats, the sum over the query's tokens.

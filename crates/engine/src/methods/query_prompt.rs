@@ -11,9 +11,8 @@
 use std::sync::Arc;
 
 use super::{Prompt, Task};
-use crate::EngineError;
-use crate::opening::Opening;
 use crate::prompt::Language;
+use crate::types::{EngineError, Opening};
 use prefix_scheduler::plan::{Segment, Token};
 
 const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
@@ -37,6 +36,19 @@ pub(crate) fn opening_tokens(opening: &Opening, language: &Language) -> usize {
 
 fn cue(language: &Language) -> Vec<Token> {
     [language.closing(), &language.text(CUE)].concat()
+}
+
+impl Opening {
+    /// The warning that an opening is too large to be kept in the generator's cache, if it is. `language` is that of the
+    /// generator, `largest` its scheduler's largest opening in tokens.
+    pub(crate) fn not_kept(&self, language: &Language, largest: Option<usize>) -> Option<String> {
+        let tokens = if self.is_built_in() { 0 } else { opening_tokens(self, language) };
+        let largest = largest.filter(|largest| tokens > *largest)?;
+        Some(format!(
+            "the instruction and examples take {tokens} tokens and are evaluated again for every request: an opening of at most \
+             {largest} tokens is kept, an eighth of generator.context_tokens"
+        ))
+    }
 }
 
 /// The parts of the prompt for one query.
@@ -90,7 +102,7 @@ impl QueryPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
@@ -99,7 +111,7 @@ mod tests {
         let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let query = language.query("who?");
         let task = Task {
-            request: crate::rerank::RerankRequest::default(),
+            request: crate::types::RerankRequest::default(),
             language: Some(language),
             passages: vec![vec![1, 2, 3].into()],
             query,
@@ -119,7 +131,7 @@ mod tests {
         let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let query = language.query("who?");
         let opening = Opening { instruction: "Write a claim.".into(), ..Opening::default() };
-        let request = crate::rerank::RerankRequest { opening: opening.clone(), ..Default::default() };
+        let request = crate::types::RerankRequest { opening: opening.clone(), ..Default::default() };
         let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query, signal: None };
         let language = task.language().unwrap();
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);

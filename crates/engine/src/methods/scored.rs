@@ -1,20 +1,7 @@
 //! What a method found.
 
-use crate::fusing::{FusionReport, Signals};
-use crate::rerank::FitReport;
+use crate::types::{FitReport, FusionReport, RankingStage, Signals};
 use numeric::{descending, real};
-
-/// What decided the place of a passage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
-    /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
-    Retriever,
-    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
-    #[default]
-    Alone,
-    /// Prompts that hold it together with others.
-    Together,
-}
 
 /// Utilities with those of passages that were not read at the lowest that was, and not above 0.
 pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
@@ -38,7 +25,7 @@ pub struct Scored {
     /// What each signal of the mixture adds to a passage's value; empty where nothing was mixed.
     pub signals: Vec<Signals>,
     /// What decided each passage's place; empty for a method of one stage.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<RankingStage>,
     /// Standard error of each, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
     /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
@@ -60,7 +47,7 @@ impl Scored {
     /// Whether any passage was placed by a model, and not by what is known without one.
     #[must_use]
     pub fn is_measured(&self) -> bool {
-        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != Stage::Retriever)
+        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != RankingStage::Retriever)
     }
 
     /// A ranking by descending utility, without errors or a fit.

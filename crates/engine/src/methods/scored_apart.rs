@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use super::scored::complete;
-use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Stage, Task};
-use crate::EngineError;
-use crate::models::Role;
+use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Task};
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RankingStage, RerankRequest, Role};
 use numeric::descending;
 use prefix_scheduler::call::Call;
 
@@ -75,7 +73,7 @@ impl Ranking for ByModel {
     /// Passages that the model cannot read come last, in the given order.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let known = self.utilities.take().unwrap_or_default();
-        let stage = |utility: &f64| if utility.is_nan() { Stage::Retriever } else { Stage::Alone };
+        let stage = |utility: &f64| if utility.is_nan() { RankingStage::Retriever } else { RankingStage::Alone };
         let all_read = known.iter().all(|utility| utility.is_finite());
         let stages = if all_read { Vec::new() } else { known.iter().map(stage).collect() };
         let place = |utility: &f64| if utility.is_nan() { f64::NEG_INFINITY } else { *utility };

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, Scored, Scores, Stage, Task, cascade};
-use crate::prompt::Frame;
+use super::{Budget, Method, Prompt, Scored, Scores, Task, cascade};
 use crate::prompt::Language;
-use crate::rerank::{Passage, RerankRequest};
+use crate::types::{Passage, RankingStage, RerankRequest};
 use prefix_scheduler::call::Call;
+use prefix_scheduler::model::Frame;
 use prefix_scheduler::plan::{NodeId, Token};
 use prefix_scheduler::scripted::ByteTokenizer;
 
@@ -125,7 +125,14 @@ pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer
 /// threshold leaves none of them out for its sake.
 #[test]
 fn a_passage_that_stage_three_lowers_does_not_lower_what_follows() {
-    let stages = [Stage::Together, Stage::Together, Stage::Together, Stage::Alone, Stage::Alone, Stage::Retriever];
+    let stages = [
+        RankingStage::Together,
+        RankingStage::Together,
+        RankingStage::Together,
+        RankingStage::Alone,
+        RankingStage::Alone,
+        RankingStage::Retriever,
+    ];
     let alone = [30.0, 29.9, 29.5, 29.0, 28.0, f64::NAN];
     let together = [40.0, 30.0, 19.4, 29.0, 28.0, f64::NAN];
     let (values, ranking) = cascade::placed(&stages, &alone, &together, &[0, 1, 2, 3, 4, 5]);

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use super::ServedGenerator;
-use crate::EngineError;
 use crate::calibrations::Calibrations;
 use crate::position_bias::PositionBias;
-use crate::prompt::{Frame, Language};
+use crate::prompt::Language;
+use crate::types::EngineError;
+use prefix_scheduler::model::Frame;
 
 impl ServedGenerator {
     /// This generator, with prompts of another frame where one is asked for. What was measured of its own prompts, position bias

@@ -2,8 +2,9 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::{FitReport, Origin};
+use crate::types::FitReport;
 use moi::Orientation;
+use moi::profile::Origin;
 
 /// Log-likelihood ratio above which a fit found signal: 5 % of fits without any exceed it.
 const SIGNAL: f64 = 1.35;

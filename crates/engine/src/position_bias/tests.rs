@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::rerank::Scheme;
 use super::*;
+use crate::types::Scheme;
 use moi::design::{self, Design};
 use moi::prior::{Direction, geometric};
 use moi::{Observation, Orientation, Settings, estimate};

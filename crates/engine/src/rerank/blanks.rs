@@ -4,9 +4,7 @@
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::{Passage, Ranked, RerankEvent, RerankRequest, Reranked};
-use crate::EngineError;
-use crate::methods::Stage;
+use crate::types::{EngineError, Passage, Ranked, RankingStage, RerankEvent, RerankRequest, Reranked};
 
 /// Most texts that a warning names.
 const NAMED: usize = 3;
@@ -98,7 +96,7 @@ impl Blanks {
             standard_error: None,
             outranks_next: None,
             tokens_cut: 0,
-            stage: Stage::Retriever,
+            stage: RankingStage::Retriever,
             signals: None,
         }));
     }

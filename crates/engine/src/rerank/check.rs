@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::{Blanks, Inline, Passage, RerankRequest, unmarked};
-use crate::{EngineError, Limits};
+use super::Blanks;
+use crate::types::{EngineError, Inline, Limits, Passage, RerankRequest, unmarked};
 use rag_metrics::quoted;
 
 /// Refuses a request that cannot be served, with the field at fault.
-pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+pub(crate) fn check_request(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if unmarked(&request.query).trim().is_empty() {
         return invalid("query".into(), "must not be empty".into());

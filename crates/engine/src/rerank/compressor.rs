@@ -15,15 +15,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::RerankRequest;
-use super::alone::{Alone, Wanted};
-use super::compress::Compression;
-use crate::compress::{Method, Unit, Valued, lingua, selective, units};
+use super::single_passage::{SinglePassageScores, WantedScores};
+use crate::compress::{Valued, lingua, selective, units};
 use crate::methods::query_prompt::QueryPrompt;
 use crate::models::ServedGenerator;
 use crate::prompt::PassageTokens;
 use crate::truncate::{Fit, fit_tokens, tokenise};
-use crate::{EngineError, Limits};
+use crate::types::{Compression, CompressionMethod, CompressionUnit, EngineError, Limits, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
@@ -81,7 +79,7 @@ pub(super) struct Compressor {
     whole: bool,
     /// What the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read, or the ranking
     /// asks no generator. One that does asks the generator that reads for the compression.
-    pub wanted: Option<Arc<Wanted>>,
+    pub wanted: Option<Arc<WantedScores>>,
 }
 
 impl Compressor {
@@ -98,11 +96,11 @@ impl Compressor {
         let cue: Vec<Token> = prompt.query.tokens.iter().copied().cycle().take(2).collect();
         let (opening, after) = (prompt.opening, Segment::scored(cue, 1));
         let query = match options.method {
-            Method::SelectiveContext => Vec::new(),
-            Method::LongLlmLingua => language.query(&request.query),
+            CompressionMethod::SelectiveContext => Vec::new(),
+            CompressionMethod::LongLlmLingua => language.query(&request.query),
         };
         let lead = || Segment::context([language.text("Question:"), query.clone(), language.text("\n\n")].concat());
-        let question = (options.method == Method::LongLlmLingua).then(lead);
+        let question = (options.method == CompressionMethod::LongLlmLingua).then(lead);
         let tokens = tokenise(language, &request.passages, call)?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(tokens.len());
         let whole = options.keeps_all(tokens.iter().map(PassageTokens::body_len).collect(), returned);
@@ -131,7 +129,7 @@ impl Compressor {
             Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
         if !whole && request.method().asks_generator() {
             let (opening, passages) = (Arc::clone(&compressor.opening.tokens), compressor.worth_scoring());
-            compressor.wanted = Some(Arc::new(Wanted { opening, passages }));
+            compressor.wanted = Some(Arc::new(WantedScores { opening, passages }));
         }
         Ok(compressor)
     }
@@ -157,7 +155,7 @@ impl Compressor {
 
     /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.
     fn read_at_most(&self) -> usize {
-        if self.options.method == Method::SelectiveContext {
+        if self.options.method == CompressionMethod::SelectiveContext {
             return self.returned;
         }
         let mut lengths: Vec<usize> = self.passages.iter().map(|passage| passage.place.len()).collect();
@@ -187,15 +185,15 @@ impl Compressor {
         let target = self.options.share(total) * real(total);
         let read = match self.options.method {
             _ if self.whole || self.options.keeps_all(all, ranking.len()) => 0,
-            Method::SelectiveContext => ranking.len(),
-            Method::LongLlmLingua => lingua::coarse(&lengths, target),
+            CompressionMethod::SelectiveContext => ranking.len(),
+            CompressionMethod::LongLlmLingua => lingua::coarse(&lengths, target),
         };
         (target, read)
     }
 
     /// The prompts of these passages, and the nodes of each: alone, unless the ranking scored it, and after the query. Beside
     /// them what the prompts that the ranking spared would have taken without sharing.
-    pub fn plan(&self, read: &[usize], known: &Alone) -> (Plan, Vec<Nodes>, usize) {
+    pub fn plan(&self, read: &[usize], known: &SinglePassageScores) -> (Plan, Vec<Nodes>, usize) {
         let (mut plan, mut spared) = (Plan::new(), 0);
         let nodes = read.iter().map(|&index| {
             let passage = Segment::scored(Arc::clone(&self.passages[index].prompt), 0);
@@ -220,7 +218,7 @@ impl Compressor {
         index: usize,
         nodes: Nodes,
         scores: &'a [Vec<f64>],
-        known: &'a Alone,
+        known: &'a SinglePassageScores,
     ) -> (&'a [f64], Option<&'a [f64]>) {
         let of = |node: NodeId| scores.get(node.0).map_or(&[][..], Vec::as_slice);
         let ranked = || known.of(&self.passages[index].prompt).unwrap_or_default();
@@ -246,13 +244,13 @@ impl Compressor {
     pub fn chosen(&self, texts: &[(Text<'_>, Vec<Valued>)], target: f64) -> Vec<Vec<bool>> {
         let all: Vec<Vec<Valued>> = texts.iter().map(|(_, units)| units.clone()).collect();
         match self.options.method {
-            Method::SelectiveContext => {
+            CompressionMethod::SelectiveContext => {
                 let read: usize = all.iter().flatten().map(|unit| unit.tokens).sum();
                 selective::keep(&all, target / real(read.max(1)))
             }
-            Method::LongLlmLingua => {
+            CompressionMethod::LongLlmLingua => {
                 let spread = self.options.ratio_spread.unwrap_or(SPREAD);
-                lingua::fine(&all, target, spread, self.options.unit() == Unit::Token)
+                lingua::fine(&all, target, spread, self.options.unit() == CompressionUnit::Token)
             }
         }
     }
@@ -287,7 +285,7 @@ impl<'a> Text<'a> {
     }
 
     /// A text of which these are the first tokens, as bytes, and so many were cut. Without tokens it has no unit.
-    fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: Unit) -> Self {
+    fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: CompressionUnit) -> Self {
         let mut spelled = format!(" {}", given.trim());
         if pieces.is_empty() {
             return Self { spelled: String::new(), given, ends: Vec::new(), units: Vec::new(), aligned: true, cut };
@@ -306,7 +304,7 @@ impl<'a> Text<'a> {
             let near = (end + LOOKAHEAD..spelled.len()).find(|at| spelled.is_char_boundary(*at));
             spelled.truncate(near.unwrap_or(spelled.len()));
             ends.push(spelled.len());
-            let words = units::units(&spelled, &ends, Unit::Token);
+            let words = units::units(&spelled, &ends, CompressionUnit::Token);
             let whole = words.iter().map(|word| word.end).take_while(|end| *end <= pieces.len()).last().unwrap_or(0);
             ends.truncate(whole);
             spelled.truncate(ends.last().copied().unwrap_or(0));
@@ -333,7 +331,7 @@ mod tests {
 
     fn left(given: &str, pieces: &[&str], cut: usize, kept: bool) -> (String, bool) {
         let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
-        let text = Text::spelled(given, &pieces, cut, Unit::Token);
+        let text = Text::spelled(given, &pieces, cut, CompressionUnit::Token);
         (text.left(&vec![kept; text.units.len()]), text.aligned)
     }
 

@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{Passage, Ranked, RerankRequest};
-use crate::EngineError;
 use crate::methods::Scored;
+use crate::types::{EngineError, Passage, Ranked, RerankRequest};
 
 /// The documents of a request.
 #[derive(Debug, Clone, Default)]
@@ -134,7 +133,7 @@ mod tests {
             standard_error: None,
             outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
             tokens_cut: 0,
-            stage: methods::Stage::Alone,
+            stage: crate::types::RankingStage::Alone,
             signals: None,
         };
         documents.iter().enumerate().map(one).collect()

@@ -11,16 +11,16 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::alone::Alone;
+use super::budget::{Allowed, Reserved};
 use super::copies::Copies;
-use super::cost::Allowed;
+use super::mixing::asks_mix;
 use super::pending::Pending;
 use super::quota::Quota;
-use super::{RerankEvent, RerankRequest, Usage};
+use super::single_passage::SinglePassageScores;
 use crate::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
-use crate::models::{Models, Role, ServedGenerator};
+use crate::models::{Models, ServedGenerator};
 use crate::truncate::{Fit, FittedPassages, fit_formed};
-use crate::{EngineError, Limits, milliseconds};
+use crate::types::{EngineError, Limits, RerankEvent, RerankRequest, Role, Usage, milliseconds};
 use prefix_scheduler::call::{Call, Lane, Stage};
 use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::plan::{Cost, NodeId, Plan};
@@ -33,13 +33,11 @@ pub(super) struct Driver<'a> {
     pub model: Option<Arc<ServedGenerator>>,
     /// Tokens a second at which the generator that scores and compresses reads prompts; `None` before it has worked.
     pub speed: Option<f64>,
-    /// What is reserved for another generator than the one that scores: tokens, and milliseconds of its time.
-    pub elsewhere: (usize, f64),
     /// The models beside it.
     pub models: &'a Models,
     pub limits: Limits,
-    /// Tokens kept back for what is measured beside the ranking.
-    pub reserved: usize,
+    /// Reserved for the steps after the ranking.
+    pub reserved: Reserved,
     pub listener: Option<UnboundedSender<RerankEvent>>,
     /// Whether interim orders are told. Those of a method whose utilities are mixed afterwards are not of that mix.
     pub tells_interim: bool,
@@ -53,7 +51,7 @@ pub(super) struct Driver<'a> {
     /// What the rounds of the method share; `None` before the first.
     pub rounds: Option<Rounds>,
     /// Log-probabilities of passages that a compression takes from the method's prompts.
-    pub alone: Alone,
+    pub single: SinglePassageScores,
     /// The passages of each document that is ranked.
     pub copies: Copies,
     /// Documents of the request: the first interim order comes when so many prompts are scored, or half of them all.
@@ -109,7 +107,36 @@ pub(super) enum Step {
     Done(Box<Scored>),
 }
 
-impl Driver<'_> {
+impl<'a> Driver<'a> {
+    /// Ready to rank `request` with the generator `scorer`. Nothing is reserved yet, and nobody listens.
+    pub fn new(
+        call: &'a Call,
+        models: &'a Models,
+        limits: Limits,
+        request: &RerankRequest,
+        scorer: &Arc<ServedGenerator>,
+        copies: Copies,
+    ) -> Self {
+        Self {
+            call,
+            model: request.method().asks_generator().then(|| Arc::clone(scorer)),
+            speed: scorer.scheduler.stats().reading_speed(),
+            models,
+            limits,
+            reserved: Reserved::default(),
+            listener: None,
+            tells_interim: request.method().signal().is_some() || !asks_mix(request),
+            usage: Usage::default(),
+            planned: 0,
+            spared: 0,
+            quota: Quota::default(),
+            rounds: None,
+            single: SinglePassageScores::default(),
+            copies,
+            passages: request.passages.len(),
+        }
+    }
+
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
         let mut allowed = self.allowed(&request);
         let at_first = allowed.tokens;
@@ -201,7 +228,7 @@ impl Driver<'_> {
             other => other,
         };
         let ranking = Arc::clone(ranking);
-        let wanted = self.alone.wanted();
+        let wanted = self.single.wanted();
         // Prompts are planned beside tokenising: they must not wait for the fits of others.
         let lane = if fits { Lane::Fit } else { Lane::Request };
         let work = move |call: &Call| {
@@ -245,7 +272,7 @@ impl Driver<'_> {
             None => model.scheduler.run_round(Arc::clone(&plan), self.call, None, rounds).await?,
             Some(_) => self.watch(ranking, &model, (Arc::clone(&plan), rounds), &mut scores, &round.beside).await?,
         };
-        self.alone.learn(&plan, &outcome.scores);
+        self.single.learn(&plan, &outcome.scores);
         round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
         if round.shares == 0 {
             // Nothing that follows begins with these prompts.

@@ -7,12 +7,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::copies::Copies;
 use super::driver::Driver;
-use super::{RerankEvent, RerankRequest};
-use crate::fusing::FusionMode;
 use crate::methods::{Scores, Task};
-use crate::models::{Models, Role};
-use crate::prompt::CutSide;
-use crate::{Engine, EngineError, milliseconds};
+use crate::models::Models;
+use crate::types::{CutSide, EngineError, FusionMode, RerankEvent, RerankRequest, Role, milliseconds};
 use numeric::real;
 use prefix_scheduler::call::Stopped;
 use prefix_scheduler::model::ModelError;
@@ -92,19 +89,11 @@ impl From<Scored> for Scores {
     }
 }
 
-impl Engine {
-    /// The model beside the generator whose scores the method of a request mixes in.
-    pub(super) fn signal_of(&self, request: &RerankRequest) -> Option<Role> {
-        signal(self.models(), request)
-    }
-
-    /// [`PassageScorer::scores_sha256`] of that model, or of the one that the method asks instead of the generator.
-    ///
-    /// [`PassageScorer::scores_sha256`]: prefix_scheduler::scheduler::reranker::PassageScorer::scores_sha256
-    pub(super) fn beside_sha256(&self, request: &RerankRequest) -> Option<String> {
-        let role = request.method().beside().or_else(|| self.signal_of(request))?;
-        Some(self.models().scorer_if_any(role)?.scores_sha256())
-    }
+/// SHA-256 of what the scores of a request depend on that a reranker or an embedding model gives: of the model that the method asks
+/// instead of the generator, or of the model whose scores it mixes in.
+pub(super) fn scores_sha256(models: &Models, request: &RerankRequest) -> Option<String> {
+    let role = request.method().beside().or_else(|| signal(models, request))?;
+    Some(models.scorer_if_any(role)?.scores_sha256())
 }
 
 impl Driver<'_> {
@@ -118,7 +107,7 @@ impl Driver<'_> {
         let scorer = self.models.scorer(role)?;
         let request = &task.request;
         // Lists of other pairs of the request count, too.
-        let spent = self.planned.max(self.quota.planned()) + self.reserved;
+        let spent = self.planned.max(self.quota.planned()) + self.reserved.tokens;
         let truncate = request.truncate.unwrap_or(self.limits.truncate);
         let list = list(request, truncate, allowed.saturating_sub(spent), None);
         let outcome = match &self.listener {
@@ -181,7 +170,7 @@ impl Driver<'_> {
                 Some(bound) => tokio::time::timeout(bound, work).await,
                 None => Ok(work.await),
             };
-            self.elsewhere.1 += milliseconds(started);
+            self.reserved.other_ms += milliseconds(started);
             match outcome {
                 Ok(Ok(scored)) => {
                     self.usage.signal_tokens += scored.tokens;
@@ -231,8 +220,8 @@ impl Driver<'_> {
     fn time_for_signal(&self, task: &Task, expected: Option<Duration>) -> (Option<Duration>, bool) {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
-            let reserved = real(self.reserved.saturating_sub(self.elsewhere.0)) / speed;
-            Duration::try_from_secs_f64(((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)).ok()
+            let reserved = real(self.reserved.tokens.saturating_sub(self.reserved.other_tokens)) / speed;
+            Duration::try_from_secs_f64(((budget - self.reserved.other_ms) / 1e3 - reserved).max(0.0)).ok()
         });
         let half = budget.into_iter().chain(left).min().map(|time| time / 2);
         let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));

@@ -17,8 +17,8 @@ use crate::study::journal::{Entry, Timing};
 use crate::study::{Answered, Event, Named, Record, StudyError, ask_all, fingerprint};
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::prompt::TEMPLATE_VERSION;
-use engine::rerank::Passage;
-use engine::{Engine, EngineError};
+use engine::types::{Passage, EngineError};
+use engine::Engine;
 use files::labelled::LabelledList;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
@@ -130,7 +130,7 @@ pub async fn export(
         notify(Event::Dropped(file.dropped));
     }
     let ask =
-        async |one: &Chosen<'_>| Ok(Answered::from(engine.preferences(&Call::local(), one.request(settings)).await?));
+        async |one: &Chosen<'_>| Ok(Answered::from(engine.preferences.score(&Call::local(), one.request(settings)).await?));
     let begun = file.done;
     let keep = |entry: Entry<Preferences>, _: Timing| {
         let was_refused = entry.error.is_some();
@@ -146,7 +146,7 @@ impl Record for Preferences {}
 /// What the lines depend on, but for the conditions.
 fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, EngineError> {
     let generator = engine.generator()?;
-    let frame = engine.prompt_frame()?;
+    let frame = engine.preferences.prompt_frame()?;
     let permutations = match settings.scored {
         Scored::Orders(count) => Some(count),
         Scored::Tokens | Scored::Passages => None,

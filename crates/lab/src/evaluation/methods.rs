@@ -1,6 +1,7 @@
 //! What orders a list: nothing, or a ranking method of the engine.
 
-use engine::methods::{self, MethodRef};
+use engine::methods;
+use engine::types::MethodRef;
 
 /// Name of the ranker that keeps the order of the data.
 pub const GIVEN: &str = "given";

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::StudyError;
-use engine::belief::TextPair;
-use engine::methods::MethodRef;
+use prefix_scheduler::model::entailment::TextPair;
+use engine::types::MethodRef;
 use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
 /// The entry of every manifest that says which program's files of which version these are.
@@ -119,7 +119,7 @@ pub(super) async fn check(
 mod tests {
     use super::*;
     use engine::methods;
-    use engine::prompt::Frame;
+    use prefix_scheduler::model::Frame;
 
     fn manifest(models: &ModelIdentity, uses: Uses) -> Map<String, Value> {
         of("a study", models, uses, json!({ "seed": 0 }))

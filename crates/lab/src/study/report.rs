@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::Refused;
 use super::chart::Chart;
 use super::mean::{Mean, NONE};
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 

@@ -3,9 +3,9 @@
 use super::{Backend, BackendError};
 use crate::client::{self, ClientError};
 use crate::v1;
-use engine::methods::MethodRef;
-use engine::models::Role;
-use engine::prompt::{Frame, RANKING_VERSION, TEMPLATE_VERSION, YesNoPrompt};
+use engine::types::{MethodRef, Role};
+use engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
+use prefix_scheduler::model::{Frame, YesNoPrompt};
 
 /// The models and prompts that results depend on.
 pub struct ModelIdentity {

@@ -2,8 +2,7 @@
 
 use super::json::Object;
 use super::own;
-use engine::EngineError;
-use engine::rerank::RerankRequest;
+use engine::types::{EngineError, RerankRequest};
 
 /// vLLM's variables of the model's prompt, of which this one is known.
 const VARIABLES: &str = "chat_template_kwargs";

@@ -2,9 +2,11 @@
 
 use super::json::Object;
 use super::problem::Problem;
-use engine::methods::{self, MethodRef};
-use engine::models::{GeneratorModel, Role};
-use engine::{Engine, EngineError, quoted};
+use engine::methods;
+use engine::types::{MethodRef, Role, EngineError};
+use engine::models::GeneratorModel;
+use engine::Engine;
+use rag_metrics::quoted;
 
 const METHOD: &str = "rerankd_method";
 
@@ -39,7 +41,7 @@ const UNNAMED: &str = "default/not-specified";
 pub(super) struct Choice {
     /// `None` for the engine's default method.
     pub method: Option<MethodRef>,
-    /// As [`engine::rerank::RerankRequest::scorer`].
+    /// As [`engine::types::RerankRequest::scorer`].
     pub scorer: &'static str,
     /// Tells the caller that the named model is not one of this server's.
     pub warning: Option<String>,
@@ -65,7 +67,7 @@ impl Names {
         }
         let loading = generators.iter().any(|model| model.get().is_err());
         let asking = methods::all().filter(|method| method.beside().is_some());
-        let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
+        let beside = asking.filter_map(|method| Some((engine.reranker.model_of(method)?, method))).collect();
         Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
     }
 

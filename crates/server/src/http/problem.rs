@@ -9,7 +9,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::answer::json_response;
-use engine::{EngineError, MOST_REPEATED, brief, clipped, quoted};
+use rag_metrics::{MOST_REPEATED, brief, clipped, quoted};
+use engine::types::EngineError;
 use prefix_scheduler::call::{Refusal, Stopped};
 
 /// Delay suggested to the caller while the model loads or its worker restarts.

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 
 use super::problem::Problem;
 use crate::transport::{Caller, Peer};
-use engine::quoted;
+use rag_metrics::quoted;
 use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME, Priority, Terms, deadline};
 
 /// Milliseconds in which the caller wants its answer.

@@ -6,7 +6,8 @@ use tonic::{Request, Response, Status};
 
 use super::edge::Edge;
 use super::status;
-use engine::models::{GeneratorModel, Role};
+use engine::models::GeneratorModel;
+use engine::types::Role;
 use engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
 use moi::profile::Subject;
 use prefix_scheduler::model::{Frame, GeneratorInfo};

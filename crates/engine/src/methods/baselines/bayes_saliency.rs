@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use super::super::query_prompt::{QueryPrompt, overhead_with};
 use super::super::{Method, Pointwise, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::mean;
 
 /// Utility in nats per token.

@@ -17,9 +17,8 @@ use std::sync::Arc;
 use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::windows::{Sliding, WINDOW, WindowRanker};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::logspace::log_sum_exp;
 use prefix_scheduler::plan::{Segment, Token};
 
@@ -124,8 +123,8 @@ fn difference(row: &[f64], neutral: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::methods::Budget;
-    use crate::prompt::Frame;
     use numeric::descending;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
@@ -184,7 +183,7 @@ mod tests {
     fn the_shape_holds_the_longest_prompt() {
         let task = task(30);
         let language = task.language().unwrap();
-        let passages = vec![crate::rerank::Passage::default(); 30];
+        let passages = vec![crate::types::Passage::default(); 30];
         let shape = shape(&RerankRequest { passages, ..RerankRequest::default() }, language);
         let row = FirstRow::new(Arc::clone(&task)).unwrap();
         let order: Vec<usize> = (10..30).collect();

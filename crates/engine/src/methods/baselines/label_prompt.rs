@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::{Prompt, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
+use crate::types::EngineError;
 use prefix_scheduler::plan::{Segment, Token};
 
 const INSTRUCTION: &str = "Compare the documents.\n\n";

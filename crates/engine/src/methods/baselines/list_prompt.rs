@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::super::Task;
 use super::windows::WINDOW;
-use crate::EngineError;
 use crate::prompt::Language;
+use crate::types::EngineError;
 use prefix_scheduler::plan::{Segment, Token};
 
 /// How the passages of a list are labelled.

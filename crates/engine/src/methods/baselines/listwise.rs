@@ -15,9 +15,8 @@ use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::permutation::Permutation;
 use super::windows::{Sliding, WINDOW, WindowRanker, windows};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 use numeric::sampling::Sampling;
 use prefix_scheduler::plan::{Allowed, Grow, Segment, Stop, Token};
@@ -150,8 +149,8 @@ impl WindowRanker for Written {
 mod tests {
     use super::*;
     use crate::methods::Budget;
-    use crate::prompt::Frame;
-    use crate::rerank::Passage;
+    use crate::types::Passage;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::plan::Finish;
     use prefix_scheduler::scheduler::generator::Sample;

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use super::super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::mean;
 use prefix_scheduler::plan::{Segment, Token};
 

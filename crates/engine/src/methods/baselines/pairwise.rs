@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use super::super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use super::label_prompt::{LabelPrompt, LabelRows, overhead};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::{descending, real, sigmoid};
 use prefix_scheduler::call::Call;
 

@@ -13,9 +13,8 @@ use std::sync::Arc;
 use super::super::{Method, PromptShape, Ranking, Task};
 use super::label_prompt::{LabelRows, overhead};
 use super::sorting::{Sorted, Sorting};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 
 /// Passes, and so settled places; at most N − 1.
 const PASSES: usize = 10;

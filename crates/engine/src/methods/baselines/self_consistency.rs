@@ -19,11 +19,9 @@ use std::sync::Arc;
 
 use super::super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::SampleOptions;
-use crate::belief::stop::TextStop;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
-use crate::{EngineError, Limits};
+use crate::sampling::stop::TextStop;
+use crate::types::{EngineError, Limits, RerankRequest, SampleOptions};
 use ::moi::design::{Design, factorial, orders};
 use numeric::real;
 use prefix_scheduler::call::Call;

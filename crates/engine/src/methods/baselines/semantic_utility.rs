@@ -18,13 +18,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::{Budget, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::SampleOptions;
-use crate::belief::stop::TextStop;
-use crate::belief::texts::Texts;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::sampling::stop::TextStop;
+use crate::sampling::texts::Texts;
+use crate::types::{EngineError, RerankRequest, SampleOptions};
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::cluster::Clusterer;
 use rag_metrics::belief::seper::{self, Against};

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::super::{Budget, Prompt, Ranking, Scored, Scores};
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
 /// Most passages of a window.

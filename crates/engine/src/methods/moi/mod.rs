@@ -5,14 +5,12 @@ mod options;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-pub use options::{MoiOptions, Outcome, Scheme};
 use options::{Size, prompts};
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::prompt::Language;
-use crate::rerank::{FitReport, RerankRequest};
-use crate::{EngineError, Limits};
+use crate::types::{EngineError, FitReport, Limits, MoiOptions, MoiOutcome, RerankRequest, Scheme};
 use ::moi::{Estimate, Observation, adaptive, design, estimate, uncertainty, work};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
@@ -115,7 +113,7 @@ impl MoiRanking {
     }
 
     fn joint(&self) -> bool {
-        self.options().outcome == Outcome::Joint
+        self.options().outcome == MoiOutcome::Joint
     }
 
     fn passages(&self) -> usize {

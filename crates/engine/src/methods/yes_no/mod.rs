@@ -15,11 +15,11 @@ mod prompt;
 
 use std::sync::Arc;
 
-use super::{Method, MethodRef, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
+use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::judgement::{Asks, JudgementPrompt};
-use crate::prompt::{Language, PassageForm, PassageTokens, YesNoPrompt};
-use crate::rerank::RerankRequest;
+use crate::prompt::{Language, PassageForm, PassageTokens};
+use crate::types::{EngineError, MethodRef, RerankRequest};
+use prefix_scheduler::model::YesNoPrompt;
 use prefix_scheduler::plan::{Segment, Token};
 use prompt::RerankerPrompt;
 pub use prompt::words;

@@ -12,9 +12,10 @@
 //!
 //! Texts are tokenised in the parts in which their programs do it.
 
-use crate::opening::Opening;
-use crate::prompt::{Language, YesNoPrompt};
+use crate::prompt::Language;
+use crate::types::Opening;
 use prefix_scheduler::model::Tokenizer;
+use prefix_scheduler::model::YesNoPrompt;
 use prefix_scheduler::plan::{Segment, Token};
 
 /// The parts of a causal reranker's prompt.
@@ -181,7 +182,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     /// The whole prompt as text, and the scored words.

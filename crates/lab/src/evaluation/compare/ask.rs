@@ -10,9 +10,8 @@ use super::{BM25, Settings};
 use crate::study::Record;
 use crate::study::data::Question;
 use engine::fusion::bm25;
-use engine::methods::{self, MethodRef};
-use engine::opening::Opening;
-use engine::rerank::{MoiOptions, Passage, RerankRequest};
+use engine::methods;
+use engine::types::{MethodRef, Opening, MoiOptions, Passage, RerankRequest};
 use numeric::descending;
 use protocol::backend::{Backend, ModelIdentity, Refusal};
 

@@ -24,9 +24,9 @@ use self::summary::Summary;
 use crate::study::data::{Data, Question};
 use crate::study::manifest::{self, Uses};
 use crate::study::{Event, Finished, Study, StudyError, distinct};
-use engine::methods::{self, MethodRef};
-use engine::opening::Opening;
-use engine::prompt::Frame;
+use engine::methods;
+use engine::types::{MethodRef, Opening};
+use prefix_scheduler::model::Frame;
 use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 

@@ -6,7 +6,7 @@ use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
 use super::summary::Summary;
 use super::{BM25, GIVEN, Settings};
 use crate::study::report::{generator_note, machine, passages_note};
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Test;
 

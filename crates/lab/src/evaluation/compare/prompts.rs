@@ -2,7 +2,7 @@
 
 use super::summary::Row;
 use crate::study::mean::Gain;
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use rag_metrics::resample::format_p_value;
 
 /// The keys of the configuration that give prompts a frame.

@@ -2,8 +2,8 @@
 
 use super::Settings;
 use crate::study::StudyError;
-use engine::methods::MethodRef;
-use engine::prompt::Frame;
+use engine::types::MethodRef;
+use prefix_scheduler::model::Frame;
 use protocol::backend::{Backend, ModelIdentity};
 
 /// What follows the method in the name of a row whose requests have the caller's instruction and examples.
@@ -164,7 +164,7 @@ mod tests {
 
     use super::super::tests::settings;
     use super::*;
-    use engine::opening::Opening;
+    use engine::types::Opening;
 
     #[test]
     fn frames_have_rows_of_their_own() {

@@ -16,7 +16,7 @@ use crate::study::journal::Entry;
 use crate::study::mean::{Gain, Mean, mean_of};
 use crate::study::warned::{self, Warned};
 use crate::study::{Record, Refused};
-use engine::prompt::Frame;
+use prefix_scheduler::model::Frame;
 use numeric::real;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::never;

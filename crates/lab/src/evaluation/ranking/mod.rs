@@ -16,14 +16,13 @@ use serde::Serialize;
 
 use crate::study::data::Question;
 use crate::study::{Record, StudyError};
-use engine::fusing::Shares;
+use engine::types::{Shares, MethodRef, RankingStage, Role, MoiOptions, RerankRequest, EngineError};
 use engine::fusion::calibration::{Calibration, Mix};
 use engine::fusion::platt::Platt;
 use engine::fusion::settled;
-use engine::methods::{self, MethodRef, Stage};
-use engine::models::Role;
-use engine::rerank::{Copies, MoiOptions, RANKED_WITHOUT, RerankRequest};
-use engine::{Engine, EngineError};
+use engine::methods;
+use engine::rerank::{Copies, RANKED_WITHOUT};
+use engine::Engine;
 use numeric::{descending, mean, real, sigmoid, standard_deviation};
 use prefix_scheduler::call::Call;
 use rag_metrics::cut::{best_cut, none_relevant};
@@ -148,7 +147,7 @@ pub async fn ask(
         return Err(EngineError::invalid("passages", format!("{} {why}", method.name())));
     }
     let call = Call::local();
-    let answer = engine.rerank(&call, request.clone(), None).await?;
+    let answer = engine.reranker.rerank(&call, request.clone(), None).await?;
     let scored_by = |role| Ok::<_, EngineError>(engine.models().scorer(role)?.scores_sha256());
     let model = method.beside().map(scored_by).transpose()?;
     let (mut cosines, mut embedding, mut without) = (None, None, None);
@@ -156,11 +155,11 @@ pub async fn ask(
         // The answer has the mixture alone. If the model keeps vectors, the passages are not read again.
         let method = methods::find("embedding");
         let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
-        let mut passages = engine.rerank(&call, alone, None).await?.passages;
+        let mut passages = engine.reranker.rerank(&call, alone, None).await?.passages;
         passages.sort_by_key(|passage| passage.index);
         cosines = Some(Cosines {
             scores: passages.iter().map(|passage| passage.utility).collect(),
-            unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
+            unreadable: passages.iter().map(|passage| passage.stage == RankingStage::Retriever).collect(),
         });
         embedding = Some(scored_by(Role::Embedding)?);
     } else {

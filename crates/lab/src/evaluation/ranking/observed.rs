@@ -1,9 +1,9 @@
 //! One list as a method answered it, to be mixed anew with any shares.
 
-use engine::fusing::{Fusion, FusionOptions, Learnt, Shares, Source, WEIGHT, beside_embedding};
+use engine::fusion::mixture::{Fusion, WEIGHT, beside_embedding};
+use engine::types::{FusionOptions, Learnt, Shares, Source, RankingStage, Passage, RerankRequest, Reranked};
 use engine::fusion::bm25;
-use engine::methods::{self, Stage};
-use engine::rerank::{Passage, RerankRequest, Reranked};
+use engine::methods;
 use numeric::{lowered, real};
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 
@@ -28,7 +28,7 @@ pub(super) struct Observed {
     /// Whether a utility of 0 means "no better than no passage".
     has_zero: bool,
     /// What decided each passage's place: the generator reads all but those of the retriever.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<RankingStage>,
     /// What one unit of the logit is.
     unit: f64,
     /// The retriever's side of the fusion; `None` for a method that does not fuse.
@@ -53,7 +53,7 @@ impl Observed {
         threshold: f64,
     ) -> Self {
         let n = request.passages.len();
-        let (mut utilities, mut alone, mut stages) = (vec![0.0; n], vec![0.0; n], vec![Stage::Alone; n]);
+        let (mut utilities, mut alone, mut stages) = (vec![0.0; n], vec![0.0; n], vec![RankingStage::Alone; n]);
         for passage in &answer.passages {
             utilities[passage.index] = passage.utility;
             alone[passage.index] = passage.alone;
@@ -92,9 +92,9 @@ impl Observed {
         Self { cosines: None, stages, ..self.clone() }
     }
 
-    fn unrefined_stages(&self) -> Vec<Stage> {
+    fn unrefined_stages(&self) -> Vec<RankingStage> {
         let stages = self.stages.iter();
-        stages.map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect()
+        stages.map(|&stage| if stage == RankingStage::Together { RankingStage::Alone } else { stage }).collect()
     }
 
     /// The shares without a calibration. Without cosines theirs is 0.
@@ -114,7 +114,7 @@ impl Observed {
 
     /// Values of these utilities mixed with the other side; not a number for a passage that was not read.
     fn mixed(&self, fusion: &Fusion, utilities: &[f64]) -> Vec<f64> {
-        let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
+        let read = (0..self.stages.len()).filter(|&index| self.stages[index] != RankingStage::Retriever);
         let read: Vec<usize> = read.collect();
         let of = |values: &[f64]| -> Vec<f64> { read.iter().map(|&index| values[index]).collect() };
         let part = fusion.with_scores(of(&fusion.scores));

@@ -1,12 +1,10 @@
 use super::*;
-use engine::fusing::{self, FusionReport, Source};
-use engine::fusion::Scaling;
-use engine::position_bias::{Arrangement, ContextOrder, Ground};
-use engine::rerank::{Passage, Ranked, Reranked, Usage};
+use engine::fusion::mixture;
+use engine::types::{FusionReport, Source, Scaling, Arrangement, ContextOrder, Ground, Passage, Ranked, Reranked, Usage};
 
 /// The model's share, and the built-in one of the cosines.
 fn shares(weight: f64) -> Shares {
-    Shares { weight, ..fusing::beside_embedding(Source::Retriever) }
+    Shares { weight, ..mixture::beside_embedding(Source::Retriever) }
 }
 
 /// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
@@ -41,7 +39,7 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
     let mut passages: Vec<Ranked> = rows.iter().enumerate().map(ranked).collect();
     passages.sort_by(|left, right| right.utility.total_cmp(&left.utility));
     let report =
-        FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: fusing::WEIGHT, embedding: None };
+        FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: mixture::WEIGHT, embedding: None };
     let answer = Reranked {
         passages,
         unit: 2.0,
@@ -97,7 +95,7 @@ fn lists(model_is_right: bool) -> Vec<Observed> {
 fn the_weight_goes_to_the_side_that_is_right() {
     let model = only(&answers(lists(true)));
     // The built-in weight already ranks these lists perfectly, so it stays.
-    assert!((model.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12, "{model:?}");
+    assert!((model.calibration.mix.unwrap().weight - mixture::WEIGHT).abs() < 1e-12, "{model:?}");
     assert!(model.worth.error_after.unwrap() < model.worth.error_before.unwrap());
     let retriever = only(&answers(lists(false)));
     let weight = retriever.calibration.mix.unwrap().weight;
@@ -122,7 +120,7 @@ fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
     let learnt = best(&lists, &tried(&lists));
     assert!(learnt.weight < 0.51, "{learnt:?}");
     let fitted = only(&answers(many));
-    assert!((fitted.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12);
+    assert!((fitted.calibration.mix.unwrap().weight - mixture::WEIGHT).abs() < 1e-12);
     assert!(fitted.worth.ndcg_after < fitted.worth.ndcg_before, "{:?}", fitted.worth);
 }
 
@@ -202,7 +200,7 @@ fn mixes_are_compared_before_the_refinement() {
     assert_eq!(staged.ndcg(shares(0.0)), Some(1.0), "the retriever alone has the relevant one first");
     assert_eq!(staged.ndcg(shares(1.0)), Some(0.5));
     assert!(staged.f1_by_number(shares(0.0)).unwrap()[0] > 0.9 && staged.logits(shares(0.0))[2] > 0.0);
-    assert!(staged.f1_by_number(shares(fusing::WEIGHT)).unwrap()[0] < 0.1, "as it is served");
+    assert!(staged.f1_by_number(shares(mixture::WEIGHT)).unwrap()[0] < 0.1, "as it is served");
 }
 
 /// Refined utilities of the first places say nothing of the others: these keep the values that placed them.
@@ -260,7 +258,7 @@ fn the_share_of_the_cosines_is_learnt() {
     some.embedding = Some("ab".into());
     let fitted = some.fit().0.remove(0);
     let (mix, worth) = (fitted.calibration.mix.unwrap(), &fitted.worth);
-    assert!(mix.embedding.unwrap() > fusing::beside_embedding(Source::Retriever).embedding, "{mix:?}");
+    assert!(mix.embedding.unwrap() > mixture::beside_embedding(Source::Retriever).embedding, "{mix:?}");
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap() + 0.1, "{worth:?}");
     // 21 shares of the model and 11 of the cosines, and before them the built-in ones.
     assert_eq!((fitted.tried.len(), fitted.tried[0].shares), (1 + 21 * 11, shares(0.35)));
@@ -292,7 +290,7 @@ fn without_cosines_no_place_is_refined_by_them() {
         one.stages[..3].fill(Stage::Together);
         one
     };
-    let plain = Shares { weight: fusing::WEIGHT, embedding: 0.0 };
+    let plain = Shares { weight: mixture::WEIGHT, embedding: 0.0 };
     let beside = refined(Some(vec![0.1, 0.9, 0.1, 0.1])).without_cosines();
     assert_eq!(beside.logits(plain), list(&rows, true).logits(plain));
     let best = refined(None);

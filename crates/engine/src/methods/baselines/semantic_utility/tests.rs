@@ -152,8 +152,10 @@ fn utilities_agree_with_an_independent_program() {
 
 /// The seeds of the answers of each context.
 fn seeds(passages: usize) -> Vec<Vec<u64>> {
-    let language =
-        Language::new(Arc::new(prefix_scheduler::scripted::ByteTokenizer::default()), crate::prompt::Frame::Plain);
+    let language = Language::new(
+        Arc::new(prefix_scheduler::scripted::ByteTokenizer::default()),
+        prefix_scheduler::model::Frame::Plain,
+    );
     let query = language.query("who");
     let request = RerankRequest { query: "who".to_owned(), ..RerankRequest::default() };
     let task =

@@ -10,12 +10,12 @@ use prefix_scheduler::plan::{NodeId, Plan, Token};
 
 /// The opening that passages follow, and the passages that are to be scored there beside what the method scores.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedScores {
     pub opening: Arc<[Token]>,
     pub passages: HashSet<Arc<[Token]>>,
 }
 
-impl Wanted {
+impl WantedScores {
     /// The nodes of a plan right after the opening.
     fn after_opening<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
         let after_opening = |node: &NodeId| {
@@ -38,19 +38,19 @@ impl Wanted {
 
 /// The log-probabilities of passages after the opening, each passage by its tokens.
 #[derive(Debug, Default)]
-pub(super) struct Alone {
-    wanted: Option<Arc<Wanted>>,
+pub(super) struct SinglePassageScores {
+    wanted: Option<Arc<WantedScores>>,
     known: HashMap<Arc<[Token]>, Vec<f64>>,
 }
 
-impl Alone {
+impl SinglePassageScores {
     /// None are known yet, and these are wanted.
-    pub fn wanting(wanted: Option<Arc<Wanted>>) -> Self {
+    pub fn wanting(wanted: Option<Arc<WantedScores>>) -> Self {
         Self { wanted, known: HashMap::new() }
     }
 
     /// What is wanted, if a compression follows.
-    pub fn wanted(&self) -> Option<Arc<Wanted>> {
+    pub fn wanted(&self) -> Option<Arc<WantedScores>> {
         self.wanted.clone()
     }
 
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use prefix_scheduler::plan::Segment;
 
-    fn wanted() -> Arc<Wanted> {
-        Arc::new(Wanted { opening: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
+    fn wanted() -> Arc<WantedScores> {
+        Arc::new(WantedScores { opening: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
     }
 
     fn plan(segments: &[&[Token]]) -> (Plan, Vec<NodeId>) {
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn whole_passages_are_learnt() {
         let (mut plan, _) = plan(&[&[1, 2], &[3, 4], &[7, 8]]);
-        let mut alone = Alone::wanting(Some(wanted()));
+        let mut alone = SinglePassageScores::wanting(Some(wanted()));
         alone.learn(&plan, &[vec![], vec![], vec![-1.0, -2.0]]);
         assert_eq!(alone.of(&[3, 4]), None, "nobody scored it");
         alone.wanted().unwrap().score(&mut plan);
         alone.learn(&plan, &[vec![], vec![-0.5, -0.25], vec![-1.0, -2.0]]);
         assert_eq!((alone.of(&[3, 4]), alone.of(&[5, 6])), (Some(&[-0.5, -0.25][..]), None));
-        let mut none = Alone::default();
+        let mut none = SinglePassageScores::default();
         none.learn(&plan, &[vec![], vec![-0.5, -0.25], vec![]]);
         assert_eq!((none.wanted().is_none(), none.of(&[3, 4])), (true, None));
     }

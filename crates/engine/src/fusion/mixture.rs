@@ -5,32 +5,19 @@
 
 mod signals;
 
-use std::sync::Arc;
-
-use super::EngineError;
-use super::methods::MethodRef;
-use super::rerank::{Passage, RerankRequest};
-use crate::fusion::bm25::{self, Background};
-pub use crate::fusion::calibration::Source;
-use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use crate::fusion::bm25;
+use crate::fusion::{Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use crate::types::{
+    EngineError, FusionMode, FusionOptions, FusionReport, MethodRef, Passage, RerankRequest, Scaling, Shares, Source,
+};
 use numeric::{descending, real};
 use rag_metrics::quoted;
-pub use signals::Signals;
 
 // A change of the built-in weights or scales needs another version of the calibrations' file (`storage::calibrations`) and another
-// [`super::prompt::RANKING_VERSION`].
+// [`crate::prompt::RANKING_VERSION`].
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
-
-/// Shares of a mixture with cosines, each in [0, 1].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shares {
-    /// The model's.
-    pub weight: f64,
-    /// That of the cosines in the other side.
-    pub embedding: f64,
-}
 
 /// The built-in shares beside an embedding model. BM25 inside a list says less than a retriever.
 pub const fn beside_embedding(source: Source) -> Shares {
@@ -63,56 +50,16 @@ const ALIKE: f64 = 1e-8;
 /// Most words with a document frequency. Only those of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
 
-/// Whether utilities are fused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FusionMode {
-    /// As the method does: `cascade` fuses, the others do not.
-    #[default]
-    ByMethod,
-    /// The model alone.
-    Off,
-    /// With the retriever's scores, or BM25 where they are missing.
-    On,
-    /// With BM25 even where the retriever's scores are there.
-    Bm25,
-}
-
-/// Options of a fusion. `None` selects the default.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct FusionOptions {
-    /// Whether, and with what.
-    pub mode: FusionMode,
-    /// The model's share, in [0, 1].
-    pub weight: Option<f64>,
-    /// The cosines' share of the other side, in [0, 1], where an embedding model takes part.
-    pub embedding: Option<f64>,
-    /// How both sides are scaled.
-    pub scaling: Option<Scaling>,
-    /// Document frequencies of the collection, for BM25.
-    pub background: Option<Arc<Background>>,
-    /// The shares that calibrations found. The engine sets them where the request sets nothing else.
-    pub learnt: Learnt,
-}
-
-/// The shares that calibrations found.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Learnt {
-    /// The model's, where the other side is the retriever's, or that of BM25.
-    pub alone: Option<f64>,
-    /// Where the cosines of an embedding model are a part of it.
-    pub beside_embedding: Option<Shares>,
-}
-
 impl FusionOptions {
     /// Whether the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
     /// [`FusionMode::Off`].
-    pub(super) fn is_left_to(&self, method: MethodRef) -> bool {
+    pub(crate) fn is_left_to(&self, method: MethodRef) -> bool {
         let by_method = self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.signal().is_none();
         by_method && self.embedding.is_none() && !self.sets_sides()
     }
 
     /// Whether the request says how the model and the other side are mixed, whatever that side consists of.
-    pub(super) fn sets_sides(&self) -> bool {
+    pub(crate) fn sets_sides(&self) -> bool {
         self.weight.is_some() || self.scaling.is_some() || self.background.is_some()
     }
 
@@ -127,7 +74,7 @@ impl FusionOptions {
         Shares { weight: self.weight.unwrap_or(shares.weight), embedding: self.embedding.unwrap_or(shares.embedding) }
     }
 
-    pub(super) fn check(&self) -> Result<(), EngineError> {
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
         if let Some(background) = &self.background {
             let (field, documents) = ("fusion.background.frequencies", background.documents);
             if background.frequencies.len() > MOST_FREQUENCIES {
@@ -153,19 +100,6 @@ impl FusionOptions {
     }
 }
 
-/// What was mixed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FusionReport {
-    /// The other side.
-    pub source: Source,
-    /// How both sides were scaled.
-    pub scaling: Scaling,
-    /// The model's share.
-    pub weight: f64,
-    /// The embedding model's share of the other side; `None` where it has no part in it.
-    pub embedding: Option<f64>,
-}
-
 /// The retriever's side of a request, ready to be mixed.
 #[derive(Debug, Clone)]
 pub struct Fusion {
@@ -186,7 +120,7 @@ pub struct Fusion {
 impl Fusion {
     /// Which other side a request has, and the number of passages that have no score. BM25 takes the place of scores that more
     /// than half of the passages lack: they would say too little about the rest.
-    pub(super) fn source(request: &RerankRequest) -> (Source, usize) {
+    pub(crate) fn source(request: &RerankRequest) -> (Source, usize) {
         let missing = request.passages.iter().filter(|passage| passage.retriever_score.is_none()).count();
         let lexical = request.fusion.mode == FusionMode::Bm25 || 2 * missing > request.passages.len();
         (if lexical { Source::Bm25 } else { Source::Retriever }, missing)

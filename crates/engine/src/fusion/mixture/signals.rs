@@ -1,21 +1,9 @@
 //! What each signal adds to the value by which a passage is placed.
 
 use super::{Fusion, typical};
-use crate::fusion::{Scaling, Side, centre_and_spread, fuse};
+use crate::fusion::{Side, centre_and_spread, fuse};
+use crate::types::{Scaling, Signals};
 use numeric::mean;
-
-/// What each signal adds to `f`, the convex combination by which a passage is placed; together they are `f`. Standardised, 0 is a
-/// passage that this signal finds average in its list; with floors, one of which it says nothing. All are `None` for a passage that
-/// only the other side's own order placed: the model did not read it, and no embedding model where it took part.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Signals {
-    /// The model's; `None` for a passage that it did not read.
-    pub model: Option<f64>,
-    /// The embedding model's; `None` where it had no part, or did not read the passage.
-    pub embedding: Option<f64>,
-    /// The retriever's, or that of BM25.
-    pub source: Option<f64>,
-}
 
 impl Fusion {
     /// The signals of each passage. A utility that is not a number is that of a passage which the model did not read. Empty where an

@@ -3,115 +3,11 @@
 //! Both stand in the opening of a prompt, its first segment, which all prompts of a request share. The generator keeps it as
 //! it keeps the built-in ones: a later request with the same texts does not evaluate it again.
 
-use super::methods::query_prompt;
 use super::prompt::{Language, PassageTokens};
-use super::{EngineError, Limits};
+use crate::types::{Example, Opening};
 use prefix_scheduler::plan::{Segment, Token};
 
-/// Most characters of an instruction.
-pub const MOST_CHARACTERS: usize = 4_000;
-
-/// Most examples.
-pub const MOST_EXAMPLES: usize = 16;
-
-/// A calibration that was passed over.
-pub(super) const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
-                                         to a request with an instruction or examples";
-
-/// A position profile of the question that was passed over.
-pub(super) const NO_PROFILE: &str = "position profiles of the question were measured with the built-in prompt and are not \
-                                     applied to a request with an instruction or examples: the context order is best first";
-
-/// A passage and the query that it answers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Example {
-    /// Title of the passage, set before its text; may be empty.
-    pub title: String,
-    /// Text of the passage; not empty.
-    pub passage: String,
-    /// The query; not empty.
-    pub query: String,
-}
-
-/// A caller's instruction and examples. The default is the built-in instruction without examples.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Opening {
-    /// Replaces the built-in instruction; blank to keep it.
-    pub instruction: String,
-    /// Follow the instruction, each as a prompt of one passage with its query.
-    pub examples: Vec<Example>,
-}
-
 impl Opening {
-    /// Whether the caller set nothing.
-    #[must_use]
-    pub fn is_built_in(&self) -> bool {
-        self.instruction.trim().is_empty() && self.examples.is_empty()
-    }
-
-    /// The request's field that an error names.
-    pub(super) const fn field(&self) -> &'static str {
-        if self.examples.is_empty() { "instruction" } else { "examples" }
-    }
-
-    /// Bytes of its texts.
-    pub(super) fn bytes(&self) -> usize {
-        let example = |example: &Example| example.title.len() + example.passage.len() + example.query.len();
-        self.examples.iter().map(example).fold(self.instruction.len(), usize::saturating_add)
-    }
-
-    /// Refuses what no server takes: too many characters or examples, and blank texts.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] with the field.
-    pub fn check_texts(&self) -> Result<(), EngineError> {
-        let characters = self.instruction.chars().count();
-        if characters > MOST_CHARACTERS {
-            let problem = format!("{characters} characters given, at most {MOST_CHARACTERS} allowed");
-            return Err(EngineError::invalid("instruction", problem));
-        }
-        if self.examples.len() > MOST_EXAMPLES {
-            let problem = format!("{} given, at most {MOST_EXAMPLES} allowed", self.examples.len());
-            return Err(EngineError::invalid("examples", problem));
-        }
-        for (index, example) in self.examples.iter().enumerate() {
-            for (field, text) in [("passage", &example.passage), ("query", &example.query)] {
-                if text.trim().is_empty() {
-                    return Err(EngineError::invalid(format!("examples[{index}].{field}"), "must not be empty"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// [`Opening::check_texts`], and within the limits of a server: the texts together are at most as long as a passage may
-    /// be.
-    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
-        self.check_texts()?;
-        for (index, example) in self.examples.iter().enumerate() {
-            if example.query.len() > limits.query_bytes {
-                let problem = format!("{} bytes given, at most {} allowed", example.query.len(), limits.query_bytes);
-                return Err(EngineError::invalid(format!("examples[{index}].query"), problem));
-            }
-        }
-        if !self.is_built_in() && self.bytes() > limits.passage_bytes {
-            let problem = format!("{} bytes given in all, at most {} allowed", self.bytes(), limits.passage_bytes);
-            return Err(EngineError::invalid(self.field(), problem));
-        }
-        Ok(())
-    }
-
-    /// The warning that an opening is too large to be kept in the generator's cache, if it is. `language` is that of the
-    /// generator, `largest` its scheduler's largest opening in tokens.
-    pub(super) fn not_kept(&self, language: &Language, largest: Option<usize>) -> Option<String> {
-        let tokens = if self.is_built_in() { 0 } else { query_prompt::opening_tokens(self, language) };
-        let largest = largest.filter(|largest| tokens > *largest)?;
-        Some(format!(
-            "the instruction and examples take {tokens} tokens and are evaluated again for every request: an opening of at most \
-             {largest} tokens is kept, an eighth of generator.context_tokens"
-        ))
-    }
-
     /// The first segment of a prompt whose query stands after `cue`. `built_in` ends in an empty line, as the caller's
     /// instruction and each example do.
     pub(super) fn segment(&self, language: &Language, built_in: &str, cue: &str) -> Segment {
@@ -134,10 +30,12 @@ impl Opening {
 
 #[cfg(test)]
 mod tests {
+    use crate::methods::query_prompt;
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use crate::types::{EngineError, Limits, MOST_CHARACTERS, MOST_EXAMPLES};
+    use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
 /// Most bytes of the distinct texts of one request. The question precedes each of them, so a small message could ask for
