@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::types::{EngineError, Limits, MOST_CHARACTERS, MOST_EXAMPLES};
+    use crate::types::{Limits, MOST_CHARACTERS, MOST_EXAMPLES};
     use prefix_scheduler::model::Frame;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;

@@ -88,6 +88,8 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::SampleOptions;
+    use rag_metrics::lexical;
 
     fn task(kind: TaskKind, labels: &[&str]) -> Task {
         Task { kind, labels: labels.iter().map(|&label| label.to_owned()).collect() }

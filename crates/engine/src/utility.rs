@@ -209,6 +209,7 @@ fn utility(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Passage;
 
     /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
     #[test]

@@ -151,6 +151,7 @@ fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::CompressionMethod;
 
     fn problem(change: impl Fn(&mut Compression)) -> Option<String> {
         let mut options = Compression::by(CompressionMethod::LongLlmLingua);

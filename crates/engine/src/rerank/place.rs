@@ -151,7 +151,9 @@ fn arrange(
 
 #[cfg(test)]
 mod tests {
+    use super::super::mixing::mix;
     use super::*;
+    use crate::types::FusionMode;
     use crate::types::{FusionOptions, Passage};
 
     /// A was chosen first and gained .5; C gained .8 beside it.

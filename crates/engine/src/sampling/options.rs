@@ -41,6 +41,7 @@ impl SampleOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numeric::sampling::Sampling;
 
     #[test]
     fn seeds_differ_by_sample_question_and_seed() {

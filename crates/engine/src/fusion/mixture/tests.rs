@@ -1,4 +1,5 @@
 use super::*;
+use crate::types::{Learnt, Signals};
 
 fn request(scores: &[Option<f64>]) -> RerankRequest {
     let passage = |(index, score): (usize, &Option<f64>)| Passage {
