@@ -151,7 +151,7 @@ async fn compressed(
         query: list.question.clone(),
         passages: whole.iter().map(own).collect(),
         method: methods::find(rank),
-        context_order: ContextOrder::Given,
+        context_order: ContextOrder::Input,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(method) }),
         ..RerankRequest::default()
     };

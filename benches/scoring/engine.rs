@@ -120,7 +120,9 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
         let mut pool = questions[0].clone();
         pool.passages =
             questions.iter().flat_map(|question| question.passages.iter().take(2).cloned()).take(n).collect();
-        let naive = runtime.block_on(engine.reranker.cost(&Call::local(), request(&pool, n, Some(Random))))?.naive_tokens as f64;
+        let naive = runtime
+            .block_on(engine.reranker.cost(&Call::local(), request(&pool, n, Some(Random))))?
+            .naive_tokens as f64;
         for scheme in [Random, Cyclic, Latin, Trie, Pruned, Prefix, Adaptive] {
             let cost = runtime.block_on(engine.reranker.cost(&Call::local(), request(&pool, n, Some(scheme))))?;
             Line::new(&format!("tokens, N = {n}, {scheme:?}"), cost.tokens as f64, "tokens")
@@ -323,7 +325,7 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
     use moi::design::{Design, orders};
     let generator = engine.generator()?;
     let tokenizer = generator.tokenizer();
-    let QueryPrompt { opening, query } =
+    let QueryPrompt { prefix: opening, query } =
         QueryPrompt::new(&generator.language, &generator.language.query(&question.question));
     let passages: Vec<Vec<Token>> = question
         .passages

@@ -140,7 +140,7 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
         query: args.query.clone().unwrap_or_default(),
         passages: if given_order { in_given_order(passages) } else { passages },
         // There is no ranking to arrange by.
-        context_order: if given_order { ContextOrder::Given } else { ContextOrder::default() },
+        context_order: if given_order { ContextOrder::Input } else { ContextOrder::default() },
         method: methods::find(ranked_by),
         top_n: args.top_n,
         compression: Some(args.compression.options(args.method)),

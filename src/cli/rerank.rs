@@ -13,8 +13,11 @@ use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output, rerank_lists};
 use crate::config::Config;
 use crate::{app, telemetry};
-use engine::types::{FusionMode, FusionOptions, ContextOrder, Compression, Inline, MoiOptions, MoiOutcome, RerankEvent, RerankRequest, Scheme};
 use engine::methods;
+use engine::types::{
+    Compression, ContextOrder, FusionMode, FusionOptions, Inline, MoiOptions, MoiOutcome, RerankEvent, RerankRequest,
+    Scheme,
+};
 use files::Warnings;
 use moi::domain::Domain;
 use prefix_scheduler::call::Call;
@@ -264,12 +267,12 @@ impl RerankArgs {
             compression: self.compression()?,
             inline: (self.measure_entropy || !self.reference.is_empty())
                 .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
-            opening: self.opening.opening()?,
+            prefix: self.opening.opening()?,
             context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
                 ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
                 ContextOrderName::Descending => ContextOrder::Descending,
                 ContextOrderName::Reverse => ContextOrder::Reverse,
-                ContextOrderName::Given => ContextOrder::Given,
+                ContextOrderName::Given => ContextOrder::Input,
             }),
             ..RerankRequest::default()
         })

@@ -93,7 +93,7 @@ impl Http {
             self.aliases.iter().filter_map(|(name, method)| Some((format!("http.model_aliases: {name}"), (*method)?)));
         for (key, method) in configured.into_iter().chain(aliases) {
             let judge = method.asks_judge().then_some("entailment");
-            for section in method.beside().map(Role::name).into_iter().chain(judge) {
+            for section in method.passage_model().map(Role::name).into_iter().chain(judge) {
                 if !is_configured(section) {
                     faults.push(format!("{key}: {} needs {section}.model, which is \"off\"", method.name()));
                 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::{common, program};
 use common::Scripted;
 use common::scripted::overlap_script;
-use engine::preferences::{PreferenceRequest, Scored};
-use engine::types::{Passage, EngineError};
 use engine::Engine;
+use engine::preferences::{PreferenceRequest, Scored};
+use engine::types::{EngineError, Passage};
 use prefix_scheduler::plan::Token;
 use program::{alone, command, error, run, succeeded};
 use serde_json::{Value, json};
@@ -89,17 +89,17 @@ async fn both_parts_are_the_log_probabilities_of_the_whole_prompt() {
             (scores.orders.len(), scores.orders.len())
         );
         for (at, order) in scores.orders.iter().enumerate() {
-            let mut history = frame.opening.clone();
+            let mut history = frame.prefix.clone();
             let passages: f64 = order.iter().map(|&index| scripted(&mut history, &scores.passages[index])).sum();
             near(scores.passages_in_order[at], passages);
             history.extend(&frame.cue);
             near(scores.query_after_order[at], scripted(&mut history, &scores.query));
         }
         for (index, passage) in scores.passages.iter().enumerate() {
-            let mut history = [&frame.opening[..], passage, &frame.cue].concat();
+            let mut history = [&frame.prefix[..], passage, &frame.cue].concat();
             near(scores.query_after_passage[index], scripted(&mut history, &scores.query));
         }
-        let mut history = [&frame.opening[..], &frame.cue].concat();
+        let mut history = [&frame.prefix[..], &frame.cue].concat();
         near(scores.query_alone.unwrap(), scripted(&mut history, &scores.query));
         // The other kinds leave out what they do not score; the rest is the same.
         let alone = engine.preferences.score(&common::call(), request(texts, Scored::Passages)).await.unwrap();

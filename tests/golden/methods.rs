@@ -174,7 +174,7 @@ async fn the_served_mixture_agrees_with_an_independent_program() {
     let answer = engine.reranker.rerank(&common::call(), RerankRequest { moi: settled, ..request }, None).await.unwrap();
     assert_eq!((answer.fusion.unwrap().weight, answer.fusion.unwrap().embedding), (0.35, Some(0.6)));
     for placed in &answer.passages {
-        let signals = placed.signals.unwrap();
+        let signals = placed.score_parts.unwrap();
         let parts = [("model", signals.model), ("embedding", signals.embedding), ("source", signals.source)];
         for (name, part) in parts {
             let (part, expected) = (part.unwrap(), numbers(&served["signals"][name])[placed.index]);
@@ -205,7 +205,7 @@ async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
     let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
     let placed = |index: usize| answer.passages.iter().position(|placed| placed.index == index).unwrap();
     assert!(placed(answers) < 3, "{}", placed(answers));
-    let signals = |index: usize| answer.passages[placed(index)].signals.unwrap();
+    let signals = |index: usize| answer.passages[placed(index)].score_parts.unwrap();
     let (ours, theirs) = (signals(answers), signals(other));
     assert!(ours.embedding > theirs.embedding && ours.model < theirs.model, "{ours:?} {theirs:?}");
 }

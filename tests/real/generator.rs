@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use engine::methods;
-use engine::types::{MoiOptions, Passage, RerankRequest, Reranked, Scheme, EngineError};
 use engine::Engine;
+use engine::methods;
+use engine::types::{EngineError, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use numeric::sampling::Sampling;
 use prefix_scheduler::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
 use protocol::v1;
@@ -129,7 +129,7 @@ async fn the_template_of_the_file_is_evaluated_where_it_is_wanted() {
         let engine = rerankd::app::engine(&config).await.unwrap();
         let served = common::generator(&engine);
         assert!(served.info.chat);
-        served.tokenizer().detokenize(&served.language.opening("Read.").tokens)
+        served.tokenizer().detokenize(&served.language.prefix("Read.").tokens)
     };
     assert_eq!(prompts(common::real_config()).await, "<|im_start|>user\nRead.");
     let config =

@@ -320,7 +320,7 @@ async fn the_generator_reads_the_callers_opening() {
     let generator = server.engine.generator().unwrap();
     let language = &generator.language;
     let opening = [
-        &language.opening(&format!("{INSTRUCTION}\n\n")).tokens[..],
+        &language.prefix(&format!("{INSTRUCTION}\n\n")).tokens[..],
         &language.text("Document:"),
         &language.text(" The ferry at Oke runs until dusk."),
         &language.text("\n\n"),

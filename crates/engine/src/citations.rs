@@ -41,7 +41,7 @@ pub struct CitationRequest {
     pub question: String,
     /// Least probability of entailment of a supported statement; the likeliest verdict decides if `None`.
     pub threshold: Option<f64>,
-    /// What citations without a passage cost.
+    /// The cost of citations without a passage.
     pub out_of_range: OutOfRange,
 }
 
@@ -158,7 +158,7 @@ struct Premises {
 }
 
 impl Premises {
-    /// Those of these pairs that have no number yet, once each.
+    /// The pairs without a number, once each.
     fn open(&mut self, request: &CitationRequest, pairs: &[CitedPair]) -> Result<Vec<Vec<usize>>, EngineError> {
         let mut open: Vec<Vec<usize>> = Vec::new();
         for pair in pairs.iter().filter(|pair| !self.numbers.contains_key(&pair.passages)) {

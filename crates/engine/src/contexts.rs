@@ -1,4 +1,4 @@
-//! What the generator makes of several contexts of one question: how likely a reference answer is, what it answers, and from
+//! Readings of several contexts of one question: the likelihood of a reference answer, the generator's answer, and
 //! which distribution it draws its first token. One plan holds all contexts, and each prompt is evaluated once.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use prefix_scheduler::scheduler::generator::Event;
 pub struct ContextsRequest {
     /// The question; not empty.
     pub question: String,
-    /// What the generator is asked to do.
+    /// The task of the generator.
     pub task: Task,
     /// The passages.
     pub passages: Vec<Passage>,
@@ -28,13 +28,13 @@ pub struct ContextsRequest {
     pub reference: Option<String>,
     /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with its likeliest label.
     pub answer_tokens: Option<usize>,
-    /// Whether [`ContextReading::first_token`] is wanted.
+    /// True if [`ContextReading::first_token`] is wanted.
     pub first_token: bool,
     /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
 }
 
-/// What the generator makes of one context.
+/// The generator's reading of one context.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ContextReading {
     /// log P(reference | context, question) in nats, the mean over the tokens of the reference.
@@ -55,12 +55,12 @@ struct Nodes {
 
 struct Reading {
     plan: Plan,
-    /// One a distinct context.
+    /// One per distinct context.
     nodes: Vec<Nodes>,
     /// For each context of the request its place in `nodes`.
     place: Vec<usize>,
     stop: Arc<TextStop>,
-    /// Whether answers are wanted, and not first tokens alone.
+    /// True if answers are wanted, and not first tokens alone.
     answers: bool,
 }
 

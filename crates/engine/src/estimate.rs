@@ -47,7 +47,7 @@ type Class = (&'static str, &'static str, u16, u32);
 const ORDERS: u16 = 1;
 /// The utility is measured, too.
 const INLINE: u16 = 2;
-/// The opening is the caller's.
+/// The prompt prefix is the caller's.
 const OPENING: u16 = 4;
 /// Answers from whole contexts are evaluated, too.
 const END_TO_END: u16 = 8;
@@ -149,8 +149,8 @@ impl Size {
         let sampled = inline.map_or(0, |inline| measured(request, inline));
         let (method, answers) = (request.method(), request.method().drawn(request));
         let drawn = answers.saturating_mul(BYTES_PER_TOKEN);
-        // The opening is evaluated once.
-        let ranked = ranked.saturating_add(request.opening.bytes());
+        // The prompt prefix is evaluated once.
+        let ranked = ranked.saturating_add(request.prefix.bytes());
         let compressed = request.compression.filter(Compression::reads).map_or(0, |compression| {
             let reads = if compression.method == CompressionMethod::LongLlmLingua { 2 } else { 1 };
             let all = request.passages.len().max(1);
@@ -159,7 +159,7 @@ impl Size {
         });
         let variant = option(ORDERS, orders.is_some())
             | option(INLINE, inline.is_some())
-            | option(OPENING, !request.opening.is_built_in())
+            | option(OPENING, !request.prefix.is_built_in())
             | option(COMPRESSED, request.compression_reads())
             | option(DEPTH, request.moi.depth.is_some())
             | ((request.moi.scheme() as u16) << DESIGN);

@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    /// The same engine without cached context-free answers. Answers sampled together with other prompts differ in their last digits, so
+    /// This engine without cached context-free answers. Answers sampled together with other prompts differ in their last digits, so
     /// cached ones would make equal requests differ.
     #[must_use]
     pub fn without_cached_answers(self) -> Self {

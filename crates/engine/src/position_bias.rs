@@ -1,6 +1,6 @@
 //! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
 //!
-//! Three sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
+//! There are three sets of profiles. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
 //! come with the program, for generators of its catalogue, and count where no calibrated one of answers applies. The learnt ones grow with
 //! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
 //! unless `position_bias.profiles` is `learnt`.
@@ -42,10 +42,10 @@ struct Learnt {
     profiles: Profiles,
     /// Fits taken lately: a request repeated many times counts once.
     recent: Recent,
-    /// Whether observations were added since the last write.
+    /// True if observations were added since the last write.
     unsaved: bool,
     saved: Option<Instant>,
-    /// Whether the last write failed, which was logged.
+    /// True if the last write failed, which was logged.
     failing: bool,
 }
 
@@ -120,7 +120,7 @@ impl PositionBias {
         }
     }
 
-    /// Whether fits of requests add to the learnt profiles (`position_bias.learn`).
+    /// True if fits of requests add to the learnt profiles (`position_bias.learn`).
     pub fn set_learning(&self, on: bool) {
         self.learning.store(on, Ordering::Relaxed);
     }
@@ -172,7 +172,7 @@ impl PositionBias {
         self.write(&lock(&self.writing));
     }
 
-    /// The same, unless a write goes on: behind one that hangs more threads would wait. The next call tries again.
+    /// [`Self::save`], unless a write is running: threads would queue behind one that hangs. The next call tries again.
     pub fn save_unless_busy(&self) {
         if let Some(writing) = self.writing.try_lock() {
             self.write(&writing);
@@ -219,7 +219,7 @@ impl PositionBias {
         Err(EngineError::Precondition(problem.into()))
     }
 
-    /// Whose profile would decide the order of so many passages; `None` where none would.
+    /// Whose profile would decide the order of so many passages; `None` if none would.
     pub(super) fn decides(&self, passages: usize, requested: ContextOrder) -> Option<Subject> {
         let by_profile = matches!(requested, ContextOrder::Auto | ContextOrder::ByPositionBias);
         let deciding = if by_profile { self.select(passages, requested) } else { None };
@@ -235,7 +235,7 @@ impl PositionBias {
         let (order, applied, ground) = match requested {
             ContextOrder::Descending => (ranking.to_vec(), requested, Ground::Requested),
             ContextOrder::Reverse => (ranking.iter().rev().copied().collect(), requested, Ground::Requested),
-            ContextOrder::Given => {
+            ContextOrder::Input => {
                 let mut order = ranking.to_vec();
                 order.sort_unstable();
                 (order, requested, Ground::Requested)

@@ -1,8 +1,8 @@
-//! What a generator makes of the orders of a list: the scores from which a smaller generator learns to rank as this one does
+//! A generator's scores of the orders of a list, from which a smaller generator learns to rank as this one does
 //! (preference distillation; Lee et al., section 3.3.2).
 //!
 //! The prompts are those of the method `moi` (`query_prompt`), so a score here is a score of a ranking. Both parts of the joint
-//! score of an order (Eq. 3) are returned apart: log P(query | order), and log P of the order's passages.
+//! score of an order (Eq. 3) are returned separately: log P(query | order), and log P of the order's passages.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use moi::design::{Design, orders};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// What is scored.
+/// The scores that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scored {
     /// Nothing: only the tokens are wanted.
     Tokens,
     /// The query after each passage alone, and after none.
     Passages,
-    /// The same, and so many distinct random orders of all passages; fewer where fewer exist.
+    /// The query after each passage, and so many distinct random orders of all passages; fewer where fewer exist.
     Orders(usize),
 }
 
@@ -36,7 +36,7 @@ pub struct PreferenceRequest {
     pub passages: Vec<Passage>,
     /// Most tokens of a passage; `None` for no bound. Passages are never cut to fit the context.
     pub passage_tokens: Option<usize>,
-    /// What is scored.
+    /// The scores that are wanted.
     pub scored: Scored,
     /// Seed of the orders.
     pub seed: u64,
@@ -57,18 +57,18 @@ pub struct Preferences {
     pub query_after_order: Vec<f64>,
     /// log P(passages of the order) of each order, the separators included.
     pub passages_in_order: Vec<f64>,
-    /// log P(query | passage) of each passage; empty where only the tokens are wanted.
+    /// log P(query | passage) of each passage; empty if only the tokens are wanted.
     pub query_after_passage: Vec<f64>,
-    /// log P(query | no passage); `None` where only the tokens are wanted.
+    /// log P(query | no passage); `None` if only the tokens are wanted.
     pub query_alone: Option<f64>,
 }
 
-/// The tokens around passages and query: `opening`, passages, `cue`, query.
+/// The tokens around passages and query: `prefix`, passages, `cue`, query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFrame {
-    /// Beginning of sequence, chat frame and instruction.
-    pub opening: Vec<Token>,
-    /// End of the chat frame, and what announces the query.
+    /// Beginning of sequence, chat template and instruction.
+    pub prefix: Vec<Token>,
+    /// End of the chat template, and what announces the query.
     pub cue: Vec<Token>,
 }
 
@@ -95,7 +95,7 @@ impl PreferenceScorer {
     pub fn prompt_frame(&self) -> Result<PromptFrame, EngineError> {
         let generator = self.models.answering()?;
         let prompt = QueryPrompt::new(&generator.language, &[]);
-        Ok(PromptFrame { opening: prompt.opening.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
+        Ok(PromptFrame { prefix: prompt.prefix.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
     }
 
     /// Scores a question's passages, alone and in random orders.
@@ -128,7 +128,7 @@ impl PreferenceScorer {
         let (whole, rest) = paths.split_at(scores.orders.len());
         let (alone, none) = rest.split_at(scores.passages.len());
         scores.query_after_order = whole.iter().map(query).collect();
-        // The opening is the first node, and every passage is one.
+        // The prompt prefix is the first node, and every passage is one.
         let places = 1..=scores.passages.len();
         scores.passages_in_order = whole.iter().map(|path| sum(&path[places.clone()])).collect();
         scores.query_after_passage = alone.iter().map(query).collect();

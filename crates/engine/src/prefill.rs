@@ -28,7 +28,7 @@ const GROUP: usize = 16;
 /// Passages in a row that found no room among others that were there, after which there is none.
 const IN_VAIN: usize = 4 * GROUP;
 
-/// What became of the passages so far.
+/// Progress over the passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefillProgress {
     /// Passages dealt with.
@@ -77,7 +77,7 @@ impl Prefiller {
         for start in (0..passages.len()).step_by(GROUP) {
             let range = start..passages.len().min(start + GROUP);
             let (model, all, truncate) = (Arc::clone(&generator), Arc::clone(&passages), self.limits.truncate);
-            // Looks for files: apart from what other requests compute.
+            // Looks for files, so it runs in its own lane.
             let missing = call
                 .compute_in(Lane::Disk, move |call| {
                     let tokens = tokens(&model, &all[range.clone()], truncate, call)
@@ -114,7 +114,7 @@ impl Prefiller {
         Ok(progress)
     }
 
-    /// Whether states are written to disk: the folder is configured, and it can be used.
+    /// True if states are written to disk: the folder is configured, and it can be used.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
@@ -191,7 +191,7 @@ impl Prompts {
         Self { plan: Arc::new(plan), nodes, keys }
     }
 
-    /// Whether the states of each passage are there. Looks for files.
+    /// True if the states of each passage are there. Looks for files.
     fn kept(&self, model: &ServedGenerator) -> Vec<bool> {
         let store = model.scheduler.store();
         let holds = |nodes: &Vec<NodeId>| {

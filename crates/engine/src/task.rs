@@ -1,7 +1,7 @@
-//! What a generator is asked to do with a question and its passages, and the words of each prompt.
+//! The words of the prompts of each task.
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage]* ["Question:" question, closing of the frame, "Short answer:"] [answer]
+//! [prompt prefix: chat template, instruction] [passage]* ["Question:" question, end of the chat template, "Short answer:"] [answer]
 //! ```
 //!
 //! | task | data sets of eRAG and SePer | answer |
@@ -31,7 +31,7 @@ pub(super) struct Wording {
     pub asks: &'static str,
     /// Stands before the answer.
     pub answers: &'static str,
-    /// Whether passages are numbered from 1, in the order of the prompt.
+    /// True if passages are numbered from 1, in the order of the prompt.
     pub numbered: bool,
 }
 

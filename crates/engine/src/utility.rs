@@ -1,5 +1,5 @@
 //! The utility of retrieval: by how much passages move the generator's belief toward the reference answers, or reduce its
-//! entropy where there are none.
+//! entropy if there are none.
 //!
 //! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
 //! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
@@ -33,7 +33,7 @@ impl UtilityRequest {
         check_references(&self.references, limits)?;
         // Before any of them is made: subsets may be as many as the fields of a message.
         let number = self.number_of_contexts();
-        // The context-free one is drawn beside them.
+        // The context-free one is drawn as well.
         let most = limits.orders.saturating_sub(1);
         if number > most {
             let field = if self.subsets.is_empty() { "measure_list" } else { "subsets" };
@@ -70,7 +70,7 @@ impl UtilityMeter {
         Self { sampler, context_free: Arc::default() }
     }
 
-    /// The same without cached answers.
+    /// This meter without cached answers.
     pub(crate) fn without_cache(self) -> Self {
         Self { context_free: Arc::new(ContextFreeCache::none()), ..self }
     }

@@ -11,12 +11,12 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::client::{self, ClientError};
 use crate::convert_task::kind_to_wire;
 use crate::{connect, v1};
-use prefix_scheduler::model::entailment::TextPair;
-use engine::types::{EvaluateRequest, RerankRequest, Task, TaskKind, UtilityRequest, EngineError};
-use prefix_scheduler::model::Frame;
 use engine::Engine;
+use engine::types::{EngineError, EvaluateRequest, RerankRequest, Task, TaskKind, UtilityRequest};
 pub use identity::ModelIdentity;
 use prefix_scheduler::call::Call;
+use prefix_scheduler::model::PromptFormat;
+use prefix_scheduler::model::entailment::TextPair;
 
 /// A server or an engine in this process.
 pub enum Backend {
@@ -188,7 +188,7 @@ impl Backend {
     }
 
     /// Checks that the generator can take prompts of this format. Only possible for an engine in this process.
-    pub fn try_frame(&self, frame: Frame) -> Result<(), BackendError> {
+    pub fn try_frame(&self, frame: PromptFormat) -> Result<(), BackendError> {
         match self {
             Self::Server(_) => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
             Self::Local(engine) => Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?),
@@ -272,7 +272,9 @@ impl Backend {
     pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
         Ok(match self {
             Self::Server(remote) => remote.patiently(|| client::entail(&remote.server, &pairs, question)).await?.0,
-            Self::Local(engine) => client::local_verdicts(&engine.belief.entail(&Call::local(), pairs, question).await?),
+            Self::Local(engine) => {
+                client::local_verdicts(&engine.belief.entail(&Call::local(), pairs, question).await?)
+            }
         })
     }
 

@@ -2,8 +2,11 @@
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
-use engine::types::{EngineError, MethodRef, Arrangement, Basis, ContextOrder, Ground, MoiOptions, MoiOutcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
 use engine::methods;
+use engine::types::{
+    Arrangement, Basis, ContextOrder, EngineError, Ground, MethodRef, MoiOptions, MoiOutcome, Passage, RerankEvent,
+    RerankRequest, Reranked, Scheme, Usage,
+};
 use moi::domain::Domain;
 use moi::profile::Subject;
 
@@ -68,14 +71,14 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         truncate,
         passage_tokens,
         inline: wire.utility.map(convert_belief::inline),
-        opening: convert_opening::opening(wire.instruction, wire.examples),
+        prefix: convert_opening::opening(wire.instruction, wire.examples),
         compression: convert_compression::options(wire.compression)?,
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
             v1::ContextOrder::Descending => ContextOrder::Descending,
             v1::ContextOrder::Reverse => ContextOrder::Reverse,
-            v1::ContextOrder::Given => ContextOrder::Given,
+            v1::ContextOrder::Given => ContextOrder::Input,
         },
         ..RerankRequest::default()
     })
@@ -218,8 +221,8 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         only_helpful: request.only_helpful,
         token_budget: wide(request.token_budget.unwrap_or(0)),
         latency_budget_ms: request.latency_budget_ms,
-        instruction: request.opening.instruction.clone(),
-        examples: convert_opening::examples_to_wire(&request.opening),
+        instruction: request.prefix.instruction.clone(),
+        examples: convert_opening::examples_to_wire(&request.prefix),
         compression: request.compression.as_ref().map(convert_compression::options_to_wire),
         utility: request.inline.as_ref().map(convert_belief::inline_to_wire),
     }
@@ -231,7 +234,7 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
         ContextOrder::ByPositionBias => v1::ContextOrder::ByPositionBias,
         ContextOrder::Descending => v1::ContextOrder::Descending,
         ContextOrder::Reverse => v1::ContextOrder::Reverse,
-        ContextOrder::Given => v1::ContextOrder::Given,
+        ContextOrder::Input => v1::ContextOrder::Given,
     }
 }
 
@@ -290,7 +293,7 @@ pub fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
             tokens_cut: narrow(ranked.tokens_cut),
             passage: sent.whole.then(|| passage.clone()),
             stage: convert_fusion::stage(ranked.stage).into(),
-            signals: ranked.signals.map(convert_fusion::signals),
+            signals: ranked.score_parts.map(convert_fusion::signals),
         }
     });
     v1::RerankResponse {
@@ -338,7 +341,7 @@ pub fn usage(usage: &Usage) -> v1::Usage {
         fit_ms: usage.fit_ms,
         total_ms: usage.total_ms,
         pairs: narrow(usage.pairs),
-        embedding_tokens: wide(usage.signal_tokens),
+        embedding_tokens: wide(usage.embedding_tokens),
     }
 }
 

@@ -284,7 +284,7 @@ pub(super) fn inline_report(report: &InlineReport) -> v1::InlineUtilityReport {
         semantic_entropy_reduction: utility.semantic_entropy_reduction.value,
     };
     v1::InlineUtilityReport {
-        given: Some(order(&report.given)),
+        given: Some(order(&report.input)),
         arranged: Some(order(&report.arranged)),
         seper_without: report.without.map(|without| without.value),
         judged_pairs: narrow(report.judged_pairs),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::convert::known;
 use super::v1;
-use engine::types::{EngineError, FusionMode, FusionOptions, FusionReport, Signals, Source, Scaling, Background, RankingStage};
+use engine::types::{EngineError, FusionMode, FusionOptions, FusionReport, ScoreParts, Source, Scaling, Background, RankingStage};
 
 pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineError> {
     let Some(wire) = wire else { return Ok(FusionOptions::default()) };
@@ -70,8 +70,8 @@ pub(super) fn report(report: FusionReport) -> v1::FusionReport {
     }
 }
 
-pub(super) const fn signals(signals: Signals) -> v1::Signals {
-    let Signals { model, embedding, source } = signals;
+pub(super) const fn signals(signals: ScoreParts) -> v1::Signals {
+    let ScoreParts { model, embedding, source } = signals;
     v1::Signals { model, embedding, source }
 }
 

@@ -132,7 +132,7 @@ impl ServedModel {
             batch: capacity.batch,
         };
         let method = request.method();
-        if let Some(scorer) = method.beside().and_then(|role| engine.models().scorer_if_any(role)) {
+        if let Some(scorer) = method.passage_model().and_then(|role| engine.models().scorer_if_any(role)) {
             let model = scorer.model().clone();
             let longest_input = scorer.info().map_or(0, |info| info.most_tokens);
             let (name, sha256) = (model.name, known(model.sha256));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::methods;
-use crate::types::{Inline, Opening, Scheme};
+use crate::types::{Inline, PromptPrefix, Scheme};
 
 fn request(passages: usize, bytes: usize) -> RerankRequest {
     let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -79,7 +79,7 @@ fn bounds_of_a_request_bound_its_estimate() {
     assert_eq!(Estimates::default().tokens(&Size::of_evaluation(&evaluation, usize::MAX)), 77);
 }
 
-/// What is returned is read once more, or twice.
+/// The returned passages are read once more, or twice.
 #[test]
 fn a_compression_counts_what_is_returned() {
     let plain = Size::of_rerank(&request(4, 400), 1_000_000);
@@ -97,8 +97,8 @@ fn a_compression_counts_what_is_returned() {
 
 #[test]
 fn a_callers_opening_counts_once() {
-    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-    let own = RerankRequest { opening, ..request(4, 400) };
+    let prefix = PromptPrefix { instruction: "x".repeat(1_000), ..PromptPrefix::default() };
+    let own = RerankRequest { prefix, ..request(4, 400) };
     let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
     assert_eq!(own.bytes, built_in.bytes + 1_000);
     assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
@@ -106,12 +106,12 @@ fn a_callers_opening_counts_once() {
 
 #[test]
 fn requests_with_different_options_do_not_teach_each_other() {
-    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-    let opened = RerankRequest { opening: opening.clone(), ..request(4, 400) };
+    let prefix = PromptPrefix { instruction: "x".repeat(1_000), ..PromptPrefix::default() };
+    let opened = RerankRequest { prefix: prefix.clone(), ..request(4, 400) };
     let measured = RerankRequest { inline: Some(Inline::default()), ..request(4, 400) };
     let mut ordered = request(4, 400);
     ordered.moi.orders = Some(3);
-    let both = RerankRequest { opening, ..measured.clone() };
+    let both = RerankRequest { prefix, ..measured.clone() };
     let (mut random, mut deep) = (request(4, 400), request(4, 400));
     random.moi.scheme = Some(Scheme::Random);
     deep.moi.depth = Some(4);

@@ -4,7 +4,7 @@ use crate::judgement::Asks;
 use crate::types::Annotator;
 
 impl Annotator {
-    /// What it asks the generator about a passage; `None` for annotators that ask nothing about passages.
+    /// Its question to the generator about a passage; `None` for annotators that ask nothing about passages.
     pub(super) const fn asks(self) -> Option<Asks> {
         match self {
             Self::LlmJudgement => Some(Asks::Helps),

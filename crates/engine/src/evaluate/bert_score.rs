@@ -78,7 +78,7 @@ fn vectors(states: &TokenStates) -> Vectors<'_> {
     Vectors { width: states.width.max(1), values: &states.values }
 }
 
-/// The states of the references; `None` where no annotator needs them. Asked for before the generator works, so that a model that
+/// The states of the references; `None` if no annotator needs them. Asked for before the generator works, so that a model that
 /// gives none refuses the request at once.
 ///
 /// # Errors

@@ -19,22 +19,22 @@ use prefix_scheduler::plan::{NodeId, Plan};
 use prefix_scheduler::scheduler::generator::{Event, Outcome};
 use rag_metrics::lexical;
 
-/// That hard SePer cannot be measured.
+/// The error of hard SePer under a two-way model.
 pub(super) fn two_way() -> EngineError {
     EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
 }
 
 /// The labels and scores of all annotators.
 pub(super) struct Labelled {
-    /// Labels by annotator, one a passage.
+    /// Labels by annotator, one per passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// For each ranking the scores of its end-to-end answer, one an annotator.
+    /// For each ranking the scores of its end-to-end answer, one per annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
-    /// Greedy answers from each passage alone; empty where no annotator needs them.
+    /// Greedy answers from each passage alone; empty if no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// The task's labels after each passage alone; empty where no annotator needs them.
+    /// The task's labels after each passage alone; empty if no annotator needs them.
     pub passage_labels: Vec<Vec<LabelProbability>>,
-    /// Greedy answers from each ranking's context, and the task's labels after it; empty where none were wanted.
+    /// Greedy answers from each ranking's context, and the task's labels after it; empty if none were wanted.
     pub answers: Vec<(Option<Answer>, Vec<LabelProbability>)>,
     pub usage: Usage,
     pub judged_pairs: usize,
@@ -53,9 +53,9 @@ struct ContextNodes {
 /// The plan of one question and the nodes of its contexts.
 struct QuestionPlan {
     drawing: Drawing,
-    /// One a passage; without nodes where no annotator needs answers.
+    /// One per passage; without nodes where no annotator needs answers.
     single: Vec<ContextNodes>,
-    /// Distinct contexts of the rankings; empty where no end-to-end answers are wanted.
+    /// Distinct contexts of the rankings; empty if no end-to-end answers are wanted.
     whole: Vec<ContextNodes>,
     /// For each ranking the index of its context in `whole`.
     whole_of: Vec<usize>,
@@ -93,7 +93,7 @@ struct ContextScores {
     hard: Option<f64>,
 }
 
-/// What models say of the greedy answers, where an annotator asks them.
+/// Models' judgements of the greedy answers, if an annotator asks for them.
 #[derive(Debug, Default)]
 struct OfAnswers {
     judged: Option<Judgements>,
@@ -114,7 +114,7 @@ struct Decoded {
     whole: Vec<Answers>,
     whole_of: Vec<usize>,
     context_free: Answers,
-    /// For each annotator that asks about passages the probability of "Yes", one a passage.
+    /// For each annotator that asks about passages the probability of "Yes", one per passage.
     judgements: Vec<(Annotator, Vec<f64>)>,
     shortened: usize,
     naive_tokens: usize,
@@ -228,7 +228,7 @@ async fn run(
     })
 }
 
-/// The labels of every annotator, one a passage.
+/// The labels of every annotator, one per passage.
 fn labels(
     request: &EvaluateRequest,
     single: &[ContextScores],

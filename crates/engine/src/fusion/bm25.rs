@@ -82,7 +82,7 @@ mod tests {
     fn by_hand() {
         let found = scores("Mill?", &texts(&["the MILL", "the weir"]), None);
         assert!((found[0] - 2.0_f64.ln()).abs() < 1e-12 && found[1] == 0.0, "{found:?}");
-        // "the" stands in both: ln(1 + .5 / 2.5).
+        // "the" stands in both: ln(1 + 0.5 / 2.5).
         let found = scores("the", &texts(&["the mill", "the weir"]), None);
         assert!((found[0] - 1.2_f64.ln()).abs() < 1e-12, "{found:?}");
     }

@@ -36,15 +36,15 @@ pub trait Method: Send + Sync {
     /// Rewrites texts that its prompts would misread, before they are tokenised.
     fn prepare(&self, _request: &mut RerankRequest) {}
 
-    /// What its prompts hold beside passages and query; `None` for a method that asks no model.
+    /// The shape of its prompts; `None` for a method that asks no generator.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
 
-    /// Whether its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
-    fn takes_opening(&self) -> bool {
+    /// True if its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
+    fn takes_prefix(&self) -> bool {
         false
     }
 
-    /// Whether it has other prompts for causal rerankers: without the generator's frame, and with the caller's instruction.
+    /// True if it has other prompts for causal rerankers: without the chat template, and with the caller's instruction.
     fn knows_rerankers(&self) -> bool {
         false
     }
@@ -54,7 +54,7 @@ pub trait Method: Send + Sync {
         PassageForm::Labelled
     }
 
-    /// Whether its prompts stand in the frame of the model's chat template.
+    /// True if its prompts stand in the model's chat template.
     fn has_frame(&self) -> bool {
         true
     }
@@ -64,18 +64,18 @@ pub trait Method: Send + Sync {
         0
     }
 
-    /// The model beside the generator that it asks; a server need not have one.
-    fn beside(&self) -> Option<Role> {
+    /// The reranker or embedding model that it asks instead of the generator; a server need not have one.
+    fn passage_model(&self) -> Option<Role> {
         None
     }
 
-    /// Whether `outranks_next` is a function of the difference of two values, which can be learnt ([`crate::fusion::settled`]).
+    /// True if `outranks_next` is a function of the difference of two values, which can be learnt ([`crate::fusion::certainty`]).
     fn outranks_by_value(&self) -> bool {
         false
     }
 
     /// Why its utilities for this request are another quantity than those that a calibration of it holds for: the rest of a sentence
-    /// that begins with the method. `None` where they are not.
+    /// that begins with the method. `None` if they are not.
     fn uncalibrated(&self, _request: &RerankRequest) -> Option<&'static str> {
         None
     }
@@ -86,22 +86,22 @@ pub trait Method: Send + Sync {
         false
     }
 
-    /// A model beside the generator whose scores it mixes in, where there is one.
-    fn signal(&self) -> Option<Role> {
+    /// The embedding model whose scores it mixes in, if the server has one.
+    fn mixed_model(&self) -> Option<Role> {
         None
     }
 
-    /// Whether it asks the entailment model, which a server need not have.
+    /// True if it asks the entailment model, which a server need not have.
     fn asks_judge(&self) -> bool {
         false
     }
 
-    /// Whether it asks the generator.
+    /// True if it asks the generator.
     fn asks_generator(&self) -> bool {
-        self.beside().is_none()
+        self.passage_model().is_none()
     }
 
-    /// Whether it attributes the answer that the generator itself gives. A scorer then never takes the generator's place.
+    /// True if it attributes the answer that the generator itself gives. A scorer then never takes the generator's place.
     fn reads_own_answer(&self) -> bool {
         false
     }
@@ -118,24 +118,24 @@ pub trait Method: Send + Sync {
 pub struct Task {
     /// The request.
     pub request: RerankRequest,
-    /// Vocabulary and frame of the generator.
+    /// Vocabulary and prompt format of the generator.
     pub language: Option<Language>,
     /// The passages as they stand in prompts; empty for a method that asks no model.
     pub passages: Vec<Arc<[Token]>>,
     /// The query as it stands after a cue.
     pub query: Vec<Token>,
-    /// [`Method::signal`], where the server has the model and the request does not set the fusion itself.
-    pub signal: Option<Role>,
+    /// [`Method::mixed_model`], where the server has the model and the request does not set the fusion itself.
+    pub mixed_model: Option<Role>,
 }
 
 impl Task {
-    /// Vocabulary and frame of the generator, for a method that asked for prompts.
+    /// Vocabulary and prompt format of the generator, for a method that asked for prompts.
     pub(super) fn language(&self) -> Result<&Language, EngineError> {
         self.language.as_ref().ok_or_else(|| EngineError::Internal("the method has no prompts".into()))
     }
 }
 
-/// What a ranking needs next.
+/// The next need of a ranking.
 #[derive(Debug, Clone)]
 pub enum Needs {
     /// Scores and continuations of prompts, by the generator.
@@ -156,7 +156,7 @@ pub trait Ranking: Send {
         Ok(None)
     }
 
-    /// What it needs next; `None` when it has what it needs. Only a ranking that asks another model than the generator has
+    /// Its next need; `None` when it needs no more. Only a ranking that asks another model than the generator has
     /// its own; the others have [`Ranking::next`].
     ///
     /// # Errors
@@ -165,9 +165,9 @@ pub trait Ranking: Send {
         Ok(self.next(budget, call)?.map(Needs::Prompts))
     }
 
-    /// How many segments behind the opening the prompts of later rounds may have in common with those which
+    /// How many segments behind the prompt prefix the prompts of later rounds may have in common with those which
     /// [`Ranking::needs`] gave last: their states are held for these rounds. A passage is one segment, where none stands before
-    /// it. 0 where hardly any prompt of a later round begins as one of this.
+    /// it. 0 if hardly any prompt of a later round begins as one of this.
     fn shares(&self) -> usize {
         0
     }
@@ -178,7 +178,7 @@ pub trait Ranking: Send {
         &[]
     }
 
-    /// Whether its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
+    /// True if its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
     fn fits(&self) -> bool {
         false
     }

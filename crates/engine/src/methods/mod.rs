@@ -15,13 +15,13 @@ mod listwise_bayes;
 mod method;
 pub mod moi;
 mod own_answer;
+mod passage_scores;
 mod pointwise;
 mod prompts;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
 mod scored;
-mod scored_apart;
 mod scores;
 #[cfg(test)]
 mod tests;
@@ -45,8 +45,8 @@ static METHODS: &[&dyn Method] = &[
     &query_generation::QueryGeneration,
     &listwise_bayes::ListwiseBayes,
     &yes_no::YesNo,
-    &scored_apart::CROSS_ENCODER,
-    &scored_apart::EMBEDDING,
+    &passage_scores::CROSS_ENCODER,
+    &passage_scores::EMBEDDING,
     &retriever::Retriever,
     &context_cite::ContextCite,
 ];
@@ -72,7 +72,7 @@ impl MethodRef {
     /// If a latency budget bounds it. The budget is converted at the generator's speed, so it does not apply to other models.
     #[must_use]
     pub fn takes_latency_budget(self) -> bool {
-        self.beside().is_none() && !self.asks_judge()
+        self.passage_model().is_none() && !self.asks_judge()
     }
 }
 

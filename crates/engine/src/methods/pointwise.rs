@@ -6,7 +6,7 @@ use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
-/// Where 0 of the utilities comes from.
+/// The zero of the utilities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zero {
     /// They have none.

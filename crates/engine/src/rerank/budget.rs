@@ -7,7 +7,7 @@ use numeric::count;
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
     pub tokens: usize,
-    /// The same without the bound of a latency budget.
+    /// The tokens without the bound of a latency budget.
     pub counted: usize,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, other_
 }
 
 impl RerankRequest {
-    /// Whether a time, or a number of tokens that so many are near to, may have left something unread. What was read then says
+    /// True if a time, or a number of tokens that so many are near to, may have left something unread. What was read then says
     /// nothing of what all takes.
     pub(super) fn was_bounded(&self, tokens: usize) -> bool {
         self.latency_budget_ms.is_some() || self.token_budget.is_some_and(|budget| tokens > budget / 2)

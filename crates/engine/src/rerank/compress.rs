@@ -13,11 +13,11 @@ use crate::types::{
 use numeric::real;
 use prefix_scheduler::call::{Call, Stage};
 
-/// Share of the tokens that is kept where the request says nothing.
+/// Share of the tokens that is kept if the request says nothing.
 const RATIO: f64 = 0.5;
 
 impl Reranked {
-    /// Whether the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
+    /// True if the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
     /// nothing.
     pub(super) fn has_idle_compression(&self, request: &RerankRequest) -> bool {
         request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.passages_read == 0)
@@ -25,7 +25,7 @@ impl Reranked {
 }
 
 impl Compression {
-    /// Whether nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
+    /// True if nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
     pub(super) fn keeps_all(&self, lengths: Vec<usize>, returned: usize) -> bool {
         !self.reads() || self.target_tokens.is_some_and(|target| target >= longest(lengths, returned))
     }
@@ -132,7 +132,7 @@ pub(super) async fn compress(
     Ok(())
 }
 
-/// What a caller should know of the passages: how many were cut to be read, and how many could not be divided.
+/// Warnings: how many passages were cut to be read, and how many could not be divided.
 fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec<String> {
     let so_many =
         |number: usize| if number == 1 { "1 passage was".to_owned() } else { format!("{number} passages were") };

@@ -1,8 +1,8 @@
 //! The prompts of a compression, their cost, and what is left of the texts by their scores.
 //!
 //! ```text
-//! P(passage)          [opening of question generation]                    [passage, scored] [two tokens of the cue]
-//! P(passage | query)  [opening of question generation] [Question: query]  [passage, scored]
+//! P(passage)          [prompt prefix of question generation]                    [passage, scored] [two tokens of the cue]
+//! P(passage | query)  [prompt prefix of question generation] [Question: query]  [passage, scored]
 //! ```
 //!
 //! The first prompt is where most ranking methods begin. Where much of a list is returned, the ranking scores the passages for
@@ -26,7 +26,7 @@ use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// Spread of the shares over the ranks where the request says nothing (`dynamic_context_compression_ratio` of the authors'
+/// Spread of the shares over the ranks if the request says nothing (`dynamic_context_compression_ratio` of the authors'
 /// demonstrations).
 const SPREAD: f64 = 0.3;
 
@@ -56,7 +56,7 @@ impl Tokenised {
 /// The nodes of a passage in the plan of a compression.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nodes {
-    /// After the opening; `None` where the ranking scored it.
+    /// After the prompt prefix; `None` if the ranking scored it.
     alone: Option<NodeId>,
     /// After the query; `None` for a method that does not look at it.
     asked: Option<NodeId>,
@@ -69,15 +69,15 @@ pub(super) struct Compressor {
     pub passages: Vec<Tokenised>,
     /// Milliseconds that the tokenising took.
     pub tokenise_ms: f64,
-    opening: Segment,
+    prefix: Segment,
     /// The query; `None` for a method that does not look at it.
     question: Option<Segment>,
     after: Segment,
     /// Most passages that are returned.
     returned: usize,
-    /// Whether all of the texts stay whatever the ranking: nothing is read.
+    /// True if all of the texts stay whatever the ranking: nothing is read.
     whole: bool,
-    /// What the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read, or the ranking
+    /// Passages that the ranking should score as well, if its prompts begin with them; `None` if nothing is read, or the ranking
     /// asks no generator. One that does asks the generator that reads for the compression.
     pub wanted: Option<Arc<WantedScores>>,
 }
@@ -94,7 +94,7 @@ impl Compressor {
         let language = &model.language;
         let prompt = QueryPrompt::new(language, &[]);
         let cue: Vec<Token> = prompt.query.tokens.iter().copied().cycle().take(2).collect();
-        let (opening, after) = (prompt.opening, Segment::scored(cue, 1));
+        let (prefix, after) = (prompt.prefix, Segment::scored(cue, 1));
         let query = match options.method {
             CompressionMethod::SelectiveContext => Vec::new(),
             CompressionMethod::LongLlmLingua => language.query(&request.query),
@@ -109,7 +109,7 @@ impl Compressor {
             tokens.iter().map(|text| text.cut(usize::MAX).0.into()).collect()
         } else {
             let asked = question.as_ref().map_or(0, |question| question.tokens.len());
-            let frame = opening.tokens.len() + asked + after.tokens.len();
+            let frame = prefix.tokens.len() + asked + after.tokens.len();
             let context = model.context()?;
             let Some(available) = context.checked_sub(frame).filter(|left| *left > 0) else {
                 let available = context.saturating_sub(frame - query.len());
@@ -126,10 +126,10 @@ impl Compressor {
         let passages = tokens.into_iter().zip(prompts).map(tokenised).collect();
         let tokenise_ms = 0.0;
         let mut compressor =
-            Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
+            Self { options, model, passages, tokenise_ms, prefix, question, after, returned, whole, wanted: None };
         if !whole && request.method().asks_generator() {
-            let (opening, passages) = (Arc::clone(&compressor.opening.tokens), compressor.worth_scoring());
-            compressor.wanted = Some(Arc::new(WantedScores { opening, passages }));
+            let (prefix, passages) = (Arc::clone(&compressor.prefix.tokens), compressor.worth_scoring());
+            compressor.wanted = Some(Arc::new(WantedScores { prefix, passages }));
         }
         Ok(compressor)
     }
@@ -143,7 +143,7 @@ impl Compressor {
         let prompts = || self.passages.iter().map(|passage| Arc::clone(&passage.prompt));
         let Some(store) = self.model.scheduler.store() else { return prompts().collect() };
         let mut plan = Plan::new();
-        let mut add = |passage| plan.add(&[self.opening.clone(), Segment::context(passage), self.after.clone()]);
+        let mut add = |passage| plan.add(&[self.prefix.clone(), Segment::context(passage), self.after.clone()]);
         let nodes: Vec<Option<NodeId>> = prompts().map(|passage| add(passage).get(1).copied()).collect();
         let keys: HashMap<_, _> = store.keys(&plan).into_iter().collect();
         let is_worth = |node: &Option<NodeId>| {
@@ -172,11 +172,11 @@ impl Compressor {
         }
         let lengths = self.passages.iter().map(|passage| passage.prompt.len()).collect();
         let read = longest(lengths, self.returned);
-        let alone = self.opening.tokens.len() + read + self.returned;
+        let alone = self.prefix.tokens.len() + read + self.returned;
         alone + self.question.as_ref().map_or(0, |question| question.tokens.len() + read)
     }
 
-    /// What is kept of the passages of `ranking`, best first, in tokens: the target, and how many passages are read for it. A ratio
+    /// The target in tokens for the passages of `ranking`, best first, and how many of them are read for it. A ratio
     /// is a share of the tokens that can be read: what was cut is lost in any case.
     pub fn target(&self, ranking: &[usize]) -> (f64, usize) {
         let all = ranking.iter().map(|&index| self.passages[index].body.len()).collect();
@@ -198,13 +198,13 @@ impl Compressor {
         let nodes = read.iter().map(|&index| {
             let passage = Segment::scored(Arc::clone(&self.passages[index].prompt), 0);
             let alone = if known.of(&passage.tokens).is_some() {
-                spared += self.opening.tokens.len() + passage.tokens.len() + self.after.tokens.len();
+                spared += self.prefix.tokens.len() + passage.tokens.len() + self.after.tokens.len();
                 None
             } else {
-                // The opening always has tokens: the instruction.
-                Some(plan.add(&[self.opening.clone(), passage.clone(), self.after.clone()])[1])
+                // The prompt prefix always has tokens: the instruction.
+                Some(plan.add(&[self.prefix.clone(), passage.clone(), self.after.clone()])[1])
             };
-            let ask = |question: &Segment| plan.add(&[self.opening.clone(), question.clone(), passage]);
+            let ask = |question: &Segment| plan.add(&[self.prefix.clone(), question.clone(), passage]);
             let asked = self.question.as_ref().map(ask);
             Nodes { alone, asked: asked.and_then(|path| path.last().copied()) }
         });
@@ -225,7 +225,7 @@ impl Compressor {
         (nodes.alone.map_or_else(ranked, of), nodes.asked.map(of))
     }
 
-    /// What each token of a passage's text is worth: its self-information, or what the query adds to its log-probability.
+    /// The worth of each token of a passage's text: its self-information, or what the query adds to its log-probability.
     pub fn values(&self, index: usize, alone: &[f64], asked: Option<&[f64]>) -> Result<Vec<f64>, EngineError> {
         let place = self.passages[index].place.clone();
         let of = |scores: &[f64]| scores.get(place.clone()).map(<[f64]>::to_vec);
@@ -268,7 +268,7 @@ pub(super) struct Text<'a> {
     given: &'a str,
     ends: Vec<usize>,
     pub units: Vec<Range<usize>>,
-    /// Whether the tokens that were read spell the text, or its beginning. If not, it is one unit.
+    /// True if the tokens that were read spell the text, or its beginning. If not, it is one unit.
     pub aligned: bool,
     /// Tokens of the text that were not read.
     cut: usize,
@@ -299,7 +299,7 @@ impl<'a> Text<'a> {
             return Self { spelled, given, ends: Vec::new(), units: vec![whole], aligned: false, cut };
         };
         if cut > 0 {
-            // The last tokens may be a part of a word, which what follows them tells.
+            // The last tokens may be a part of a word. The next characters decide.
             let end = ends.last().copied().unwrap_or(0);
             let near = (end + LOOKAHEAD..spelled.len()).find(|at| spelled.is_char_boundary(*at));
             spelled.truncate(near.unwrap_or(spelled.len()));
@@ -313,7 +313,7 @@ impl<'a> Text<'a> {
         Self { spelled, given, ends, units, aligned: true, cut }
     }
 
-    /// What is left of it: the given text itself where all units are kept and nothing was cut.
+    /// The text of the kept units: the given text itself if all are kept and nothing was cut.
     pub fn left(&self, kept: &[bool]) -> String {
         if self.cut == 0 && kept.iter().all(|kept| *kept) {
             return self.given.to_owned();

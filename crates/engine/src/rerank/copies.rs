@@ -76,7 +76,7 @@ impl Copies {
 
     /// The passages of ranked documents, `index` of each being that of the document. Copies stand directly behind each other, and with
     /// the documents of the same value in the order of the request, where the method left these in theirs. Nothing tells them apart, so a
-    /// method that says how surely a passage outranks the next one says .5.
+    /// method that says how surely a passage outranks the next one says 0.5.
     pub fn ranked(&self, documents: Vec<Ranked>, scored: &Scored) -> Vec<Ranked> {
         if !self.any() {
             return documents;
@@ -134,7 +134,7 @@ mod tests {
             outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
             tokens_cut: 0,
             stage: crate::types::RankingStage::Alone,
-            signals: None,
+            score_parts: None,
         };
         documents.iter().enumerate().map(one).collect()
     }

@@ -1,4 +1,4 @@
-//! What a request takes, before it is done.
+//! The cost of a ranking, before the work.
 
 use super::budget::{Allowed, Reserved, tokens_in_time};
 use super::driver::{Driver, Round, Step, lock};
@@ -19,7 +19,7 @@ impl Driver<'_> {
         self.planned - self.spared + self.reserved.tokens
     }
 
-    /// That a round is more than what is left.
+    /// The error of a round that exceeds the rest of the budget.
     pub(super) fn exceeded(&self, round: &Round, allowed: Allowed) -> EngineError {
         let counted = self.planned + self.reserved.tokens + round.cost.tokens;
         if counted > allowed.counted {
@@ -29,7 +29,7 @@ impl Driver<'_> {
         EngineError::Budget { needed, allowed: allowed.tokens }
     }
 
-    /// What is left for the next round. States that are kept help where the time is the bound, and not where the number of tokens is, so
+    /// The budget of the next round. Cached tokens are free if time is the bound, but not if the number of tokens is the bound, so
     /// that equal requests get equal rounds. What a compression wants scored is read again where its state has no scores.
     pub(super) fn left(&self, allowed: Allowed, context: usize) -> Budget {
         let counted = allowed.counted.saturating_sub(self.planned + self.reserved.tokens);
@@ -47,7 +47,7 @@ impl Driver<'_> {
         let fits = lock(&begun.ranking).fits();
         Ok(match self.step(&begun.ranking, None, allowed, fits).await? {
             Step::Score(round) => round.cost,
-            // What passages cost another model is known when its worker has tokenised them.
+            // The cost of another model is known when its worker has tokenised the passages.
             Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),
         })
     }

@@ -143,7 +143,7 @@ pub(super) async fn measure_inline(
     let judged_pairs = report.judged_pairs;
     let mut utilities = report.utilities.into_iter();
     let both = utilities.next().zip(utilities.next());
-    answer.inline = both.map(|(given, arranged)| InlineReport { given, arranged, without, judged_pairs });
+    answer.inline = both.map(|(input, arranged)| InlineReport { input, arranged, without, judged_pairs });
     Ok(())
 }
 

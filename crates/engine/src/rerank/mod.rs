@@ -263,7 +263,7 @@ impl Reranker {
     /// Chooses the models and the calibrations of a ranking, and takes a slot.
     async fn prepare(&self, call: &Call, mut request: RerankRequest, copies: Copies) -> Result<Job<'_>, EngineError> {
         let models = &self.models;
-        if let Some(role) = request.method().beside() {
+        if let Some(role) = request.method().passage_model() {
             models.scorer(role)?;
         }
         if request.method().asks_judge() {
@@ -288,7 +288,7 @@ impl Reranker {
         // A single passage has no cosines to mix in, so a calibration with an embedding model does not apply to it. A warning says so.
         let lone = request.passages.len() == 1
             && models.scorer_if_any(Role::Embedding).is_some()
-            && scorer.calibrations.only_beside_embedding(&request);
+            && scorer.calibrations.only_with_embedding(&request);
         if request.auto_k && calibrations.is_empty() && !lone {
             return Err(not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
         }
@@ -329,7 +329,7 @@ impl Reranker {
         } else {
             place((&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
         };
-        let other_tokens = if request.method().beside().is_some() { usage.tokens } else { 0 };
+        let other_tokens = if request.method().passage_model().is_some() { usage.tokens } else { 0 };
         Ok(Ranked { answer, single, other_tokens })
     }
 
@@ -347,7 +347,7 @@ impl Job<'_> {
     fn learn_position_bias(&self, call: &Call, scored: &Scored) {
         let Some(fit) = &scored.fit else { return };
         call.tally().set_fit(fit.diagnostics.status());
-        let built_in = self.request.moi.is_plain() && self.request.opening.is_built_in();
+        let built_in = self.request.moi.is_plain() && self.request.prefix.is_built_in();
         // The first passages of a cascade, which it could not tell apart, are no fair sample of a list.
         let whole = scored.stages.is_empty();
         // Contexts are arranged for the answering generator. A scorer's fits say nothing of it.
@@ -361,7 +361,7 @@ impl Job<'_> {
     /// The calibration that holds for these scores. Warns if one exists and does not.
     fn calibration(&self, scored: &mut Scored) -> Option<&Calibration> {
         let mixed = scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
-        let (alone, mix) = (&self.calibrations.alone, &self.calibrations.beside_embedding);
+        let (alone, mix) = (&self.calibrations.alone, &self.calibrations.with_embedding);
         let unread = is_unread(&self.request, scored);
         if !unread && mixed && mix.is_none() && alone.is_some() {
             scored.warnings.push(WITHOUT_EMBEDDING.to_owned());

@@ -94,12 +94,12 @@ impl Reranker {
             }
             outcome.usage.extend(&ranked.usage, at_once > 1);
             let unread = ranked.passages.iter().filter(|passage| passage.stage == RankingStage::Retriever).count();
-            // Where none was read, the ranking says so itself.
+            // If none was read, the ranking says so itself.
             let in_part = asks && unread > 0 && unread < ranked.passages.len();
             if in_part && !outcome.warnings.iter().any(|warning| warning == UNREAD) {
                 outcome.warnings.push(UNREAD.to_owned());
             }
-            // What was cut is told for all lists together.
+            // One warning counts the cut texts of all lists.
             let cut: Vec<usize> = ranked.passages.iter().map(|passage| passage.tokens_cut).collect();
             let cut = shortened(&cut);
             let new = ranked
@@ -120,7 +120,7 @@ impl Reranker {
     }
 }
 
-/// The warning that some pairs have no score of their own. A score tells no stage, as a ranked passage does.
+/// The warning that some pairs have no score of their own. Unlike a ranked passage, the score of a pair has no stage.
 const UNREAD: &str = "not every text was read: this method reads the first of a long list, or as many as a budget allows, and the \
                       others have the lowest score that was measured";
 

@@ -4,7 +4,7 @@ use super::copies::Copies;
 use super::driver::Driven;
 use super::mixing::{asks_mix, is_unread};
 use crate::fusion::calibration::Calibration;
-use crate::fusion::settled;
+use crate::fusion::certainty;
 use crate::methods::Scored;
 use crate::models::ServedGenerator;
 use crate::types::{
@@ -38,8 +38,8 @@ pub(super) fn place(
     let unread = is_unread(request, &scored);
     if request.method().outranks_by_value() && !unread {
         let values = scored.values.as_ref().unwrap_or(&scored.utilities);
-        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(settled::PER_NAT);
-        let outranks = |pair: &[usize]| settled::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
+        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(certainty::PER_NAT);
+        let outranks = |pair: &[usize]| certainty::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
         scored.outranks_next = Some(scored.ranking.windows(2).map(outranks).collect());
     }
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
@@ -51,7 +51,7 @@ pub(super) fn place(
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(RankingStage::Alone),
-        signals: scored.signals.get(index).copied(),
+        score_parts: scored.score_parts.get(index).copied(),
     });
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
@@ -118,7 +118,7 @@ fn without_effect(request: &RerankRequest, scored: &Scored) -> Vec<String> {
     } else if request.only_helpful && !scored.has_zero {
         warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
-    if !asks_mix(request) && request.method().signal().is_none() && request.fusion.sets_sides() {
+    if !asks_mix(request) && request.method().mixed_model().is_none() && request.fusion.sets_sides() {
         let problem = "fusion.weight, scaling and background had no effect but that they turn the calibration off: this method mixes where \
                        fusion.mode is ON or BM25";
         warnings.push(problem.to_owned());
@@ -138,9 +138,9 @@ fn arrange(
     warnings: &mut Vec<String>,
 ) -> Result<Arrangement, EngineError> {
     let (bias, order) = (&generator.position_bias, request.context_order);
-    // A profile of the answer is measured with the prompt for answers, which the caller's opening does not change.
+    // A profile of the answer is measured with the prompt for answers, which the caller's prompt prefix does not change.
     let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
-    if !request.opening.is_built_in() && by_question {
+    if !request.prefix.is_built_in() && by_question {
         warnings.push(NO_PROFILE.to_owned());
         let best_first = bias.arrange(returned, ContextOrder::Descending)?;
         Ok(Arrangement { ground: Ground::NoProfile, ..best_first })
@@ -156,7 +156,7 @@ mod tests {
     use crate::types::FusionMode;
     use crate::types::{FusionOptions, Passage};
 
-    /// A was chosen first and gained .5; C gained .8 beside it.
+    /// A was chosen first and gained 0.5; C gained 0.8 beside it.
     #[test]
     fn an_order_of_choice_is_mixed_as_it_was_chosen() {
         let passage = |score| Passage { text: "x".into(), retriever_score: Some(score), ..Passage::default() };

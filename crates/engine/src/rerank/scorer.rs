@@ -22,7 +22,7 @@ pub(super) fn scoring_model<'a>(
     }
     let compresses = !method.asks_generator() && request.compression.is_some();
     if named.role() == Role::Scorer && !request.scorer.is_empty() && !compresses {
-        let problem = match method.beside() {
+        let problem = match method.passage_model() {
             Some(role) => format!("the method {} asks the {} model", method.name(), role.name()),
             None if method.reads_own_answer() => {
                 format!("the method {} asks for the generator's own answer", method.name())
@@ -48,7 +48,7 @@ pub(super) fn reading_model<'a>(
 /// that asks none.
 pub(super) fn model_name(models: &Models, request: &RerankRequest) -> Option<String> {
     let method = request.method();
-    if let Some(role) = method.beside() {
+    if let Some(role) = method.passage_model() {
         return models.scorer_if_any(role).map(|scorer| scorer.model().name.clone());
     }
     let model = scoring_model(models, request).ok().filter(|_| method.asks_generator())?;

@@ -1,6 +1,6 @@
 //! Passages that the ranking scores for the compression of the same request, so that they are not read again.
 //!
-//! Most methods read a passage right after the opening of question generation, and so does a compression. The ranking then reads
+//! Most methods read a passage right after the prompt prefix of question generation, and so does a compression. The ranking then reads
 //! the logits of the passage's tokens, too, which costs about a quarter of reading it.
 
 use std::collections::{HashMap, HashSet};
@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 use prefix_scheduler::plan::{NodeId, Plan, Token};
 
-/// The opening that passages follow, and the passages that are to be scored there beside what the method scores.
+/// The prompt prefix, and the passages that are to be scored after it in addition to the method's own scores.
 #[derive(Debug)]
 pub(super) struct WantedScores {
-    pub opening: Arc<[Token]>,
+    pub prefix: Arc<[Token]>,
     pub passages: HashSet<Arc<[Token]>>,
 }
 
 impl WantedScores {
-    /// The nodes of a plan right after the opening.
-    fn after_opening<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
-        let after_opening = |node: &NodeId| {
+    /// The nodes of a plan right after the prompt prefix.
+    fn after_prefix<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
+        let after_prefix = |node: &NodeId| {
             let parent = plan.parent(*node);
-            parent.is_some_and(|parent| plan.parent(parent).is_none() && plan.tokens(parent) == &*self.opening)
+            parent.is_some_and(|parent| plan.parent(parent).is_none() && plan.tokens(parent) == &*self.prefix)
         };
-        (0..plan.len()).map(NodeId).filter(after_opening)
+        (0..plan.len()).map(NodeId).filter(after_prefix)
     }
 
     /// Has these passages of a plan scored as a whole. Returns the nodes that were not scored before.
     pub fn score(&self, plan: &mut Plan) -> HashSet<NodeId> {
-        let wanted = self.after_opening(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
+        let wanted = self.after_prefix(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
         let unscored: HashSet<NodeId> = wanted.filter(|node| plan.scored_tokens(*node) == 0).collect();
         for node in &unscored {
             plan.score(*node);
@@ -36,7 +36,7 @@ impl WantedScores {
     }
 }
 
-/// The log-probabilities of passages after the opening, each passage by its tokens.
+/// The log-probabilities of passages after the prompt prefix, each passage by its tokens.
 #[derive(Debug, Default)]
 pub(super) struct SinglePassageScores {
     wanted: Option<Arc<WantedScores>>,
@@ -49,7 +49,7 @@ impl SinglePassageScores {
         Self { wanted, known: HashMap::new() }
     }
 
-    /// What is wanted, if a compression follows.
+    /// The wanted passages, if a compression follows.
     pub fn wanted(&self) -> Option<Arc<WantedScores>> {
         self.wanted.clone()
     }
@@ -57,7 +57,7 @@ impl SinglePassageScores {
     /// Takes in the scores of a plan, by node: those of passages that are scored as a whole, also by the method itself.
     pub fn learn(&mut self, plan: &Plan, scores: &[Vec<f64>]) {
         let Some(wanted) = &self.wanted else { return };
-        for node in wanted.after_opening(plan) {
+        for node in wanted.after_prefix(plan) {
             if let Some(scores) = scores.get(node.0).filter(|scores| scores.len() == plan.length(node)) {
                 self.known.insert(plan.tokens(node).into(), scores.clone());
             }
@@ -76,7 +76,7 @@ mod tests {
     use prefix_scheduler::plan::Segment;
 
     fn wanted() -> Arc<WantedScores> {
-        Arc::new(WantedScores { opening: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
+        Arc::new(WantedScores { prefix: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
     }
 
     fn plan(segments: &[&[Token]]) -> (Plan, Vec<NodeId>) {

@@ -16,7 +16,7 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
+        // Nothing is asked of the generator meanwhile, unless tokens are reserved for the utility, or other lists of the
         // request still read.
         if self.reserved.tokens == 0
             && let Some(model) = self.model.as_ref()

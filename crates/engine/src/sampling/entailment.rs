@@ -99,7 +99,7 @@ impl BeliefMeter {
     }
 }
 
-/// Measures answers sampled elsewhere. Returns the belief with context, the context-free one, and the number of pairs that
+/// Measures answers sampled by the caller. Returns the belief with context, the context-free one, and the number of pairs that
 /// the model judged.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ pub(crate) const fn verdict(probabilities: EntailmentProbabilities) -> Verdict {
     Verdict { entailment, neutral, contradiction }
 }
 
-/// What is said of two answers, after a question or without one, that are long.
+/// The warning about two long answers, after a question or without one.
 pub(crate) fn too_long(model: &EntailmentInfo, question: bool) -> String {
     let tokens = model.most_tokens;
     let (what, cut) = if question {
@@ -43,9 +43,9 @@ pub(crate) struct Verdicts<'a> {
     pub judged: usize,
     /// The model, once it has judged a pair.
     pub model: Option<EntailmentInfo>,
-    /// Whether some of the pairs are likely to be longer than what it reads.
+    /// True if some of the pairs are likely to be longer than what it reads.
     long: bool,
-    /// Whether a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
+    /// True if a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
     /// measured. The caller's own verdicts are three-way by their schema.
     two_way: bool,
 }
@@ -109,7 +109,7 @@ impl<'a> Verdicts<'a> {
         Ok(())
     }
 
-    /// What is said of pairs that are too long; none where all fit.
+    /// The warning about pairs that are too long; `None` if all fit.
     pub fn warning(&self) -> Option<String> {
         self.model.as_ref().filter(|_| self.long).map(|model| too_long(model, self.texts.have_question()))
     }
@@ -126,7 +126,7 @@ impl<'a> Verdicts<'a> {
         Ok(numbered.map(|(text, number)| Some(number).filter(|_| !text.trim().is_empty())).collect())
     }
 
-    /// What is known of every response against one reference.
+    /// The verdicts on every response against one reference.
     fn against(&self, responses: &[Option<usize>], reference: usize) -> Against {
         let nothing = Some(Verdict::NEITHER);
         let entails = |response: &Option<usize>| response.map_or(nothing, |response| self.get(response, reference));

@@ -8,7 +8,7 @@ use crate::types::SampleOptions;
 use prefix_scheduler::plan::{Grow, Stop};
 
 impl SampleOptions {
-    /// Where a sample ends, and which of its tokens are its answer.
+    /// Ends a sample, and selects the tokens of its answer.
     pub(crate) fn text_stop(&self, language: &Language) -> Arc<TextStop> {
         let usual = || ["\n", "Question:", "Context:"].map(str::to_owned).to_vec();
         let stops = self.stop.clone().unwrap_or_else(usual);

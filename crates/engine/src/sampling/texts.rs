@@ -29,7 +29,7 @@ impl Texts {
         Self { question, ..Self::default() }
     }
 
-    /// Whether each text stands after a question.
+    /// True if each text stands after a question.
     pub const fn have_question(&self) -> bool {
         self.question.is_some()
     }

@@ -79,7 +79,7 @@ pub struct MeasureOptions {
     pub either_direction: bool,
     /// How the values for several references become one.
     pub aggregate: Aggregate,
-    /// Whether the question precedes the texts that the entailment model judges.
+    /// True if the question precedes the texts that the entailment model judges.
     pub conditioned: bool,
 }
 
@@ -145,21 +145,21 @@ pub struct BeliefRequest {
     pub passages: Vec<Passage>,
     /// Passage indices of each context, in the order of reading. An empty list is the question alone.
     pub contexts: Vec<Vec<usize>>,
-    /// What the generator is asked to do.
+    /// The task of the generator.
     pub task: Task,
     /// How answers are sampled.
     pub options: SampleOptions,
     /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default if `None`.
+    /// True if passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
-    /// Answers whose likelihood is scored in every context, beside those that are sampled.
+    /// Answers whose likelihood is scored in every context, in addition to the sampled answers.
     pub references: Vec<String>,
 }
 
-/// Progress of [`Engine::sample`].
+/// Progress of [`Sampler::sample`](crate::sampling::Sampler::sample).
 #[derive(Debug, Clone, PartialEq)]
 pub enum BeliefEvent {
     /// A sample ended: context, number within it, answer.
@@ -226,15 +226,15 @@ pub struct BeliefReport {
     pub semantic_entropy: Estimate,
     /// Semantic entropy over the counts of the clusters, in nats.
     pub semantic_entropy_count: Estimate,
-    /// The same corrected for clusters that were not drawn; absent for fewer than two responses.
+    /// Semantic entropy corrected for clusters that were not drawn; absent for fewer than two responses.
     pub semantic_entropy_corrected: Option<Estimate>,
     /// Mean negative log-likelihood, in nats.
     pub predictive_entropy: Estimate,
-    /// Mean perplexity of the responses; absent where one of them is above 1e100.
+    /// Mean perplexity of the responses; absent if one of them is above 1e100.
     pub perplexity: Option<Estimate>,
     /// Mean ROUGE-L of all pairs of responses, in [0, 1]; absent for fewer than two.
     pub lexical_similarity: Option<Estimate>,
-    /// Which responses mean the same.
+    /// The responses of equal meaning.
     pub clusters: Clusters,
     /// Weight of each response; they sum to 1.
     pub weights: Vec<f64>,
@@ -242,7 +242,7 @@ pub struct BeliefReport {
     pub empty: usize,
 }
 
-/// Answers sampled elsewhere, with context and without, and the verdicts that the caller has on them.
+/// Answers sampled by the caller, with context and without, and the verdicts that the caller has on them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasureInput {
     /// Precedes every text that the entailment model judges; may be empty.
@@ -253,7 +253,7 @@ pub struct MeasureInput {
     pub with_context: Vec<Response>,
     /// Answers without context; if there are none, nothing is subtracted.
     pub context_free: Vec<Response>,
-    /// Whether answer `i` of both lists was drawn with the same random numbers. Paired lists have the same length.
+    /// True if answer `i` of both lists was drawn with the same random numbers. Paired lists have the same length.
     pub pairing: Pairing,
     /// Verdicts by text: premise, hypothesis. The entailment model judges pairs that are not here.
     pub verdicts: Vec<(String, String, Verdict)>,

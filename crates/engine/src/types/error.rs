@@ -17,7 +17,7 @@ pub enum EngineError {
     Invalid {
         /// Path of the field, as in the protocol (`passages[3].text`).
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The request does not fit the model's context and may not be truncated further.

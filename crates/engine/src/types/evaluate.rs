@@ -5,7 +5,7 @@ use rag_metrics::rank::{Grading, Metric};
 use rag_metrics::{bleu, lexical};
 use std::collections::BTreeSet;
 
-/// What labels a passage.
+/// A way to label a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Annotator {
     /// Exact match of the generator's answer from the passage alone with a reference.
@@ -14,9 +14,9 @@ pub enum Annotator {
     TokenF1,
     /// ROUGE-L of that answer.
     RougeL,
-    /// Whether that answer contains a reference.
+    /// 1 if that answer contains a reference.
     Containment,
-    /// Whether that answer is one of the class labels.
+    /// 1 if that answer is one of the class labels.
     Accuracy,
     /// Soft SePer of answers sampled from the passage alone.
     SeperSoft,
@@ -26,7 +26,7 @@ pub enum Annotator {
     DeltaSeperSoft,
     /// Hard SePer with the passage less hard SePer without context.
     DeltaSeperHard,
-    /// Whether the passage contains a reference.
+    /// 1 if the passage contains a reference.
     ContainsAnswer,
     /// The caller's labels.
     Provenance,
@@ -63,7 +63,7 @@ impl Annotator {
         Self::EragJudgement,
     ];
 
-    /// What labels passages where the caller names nothing: the measure of the task's data sets in KILT.
+    /// The annotator if the caller names none: the measure of the task's data sets in KILT.
     #[must_use]
     pub const fn of_task(kind: TaskKind) -> Self {
         match kind {
@@ -110,35 +110,35 @@ impl Annotator {
         })
     }
 
-    /// Whether it takes greedy answers.
+    /// True if it takes greedy answers.
     pub(crate) fn reads_answers(self) -> bool {
         self.lexical().is_some() || matches!(self, Self::AnswerJudgement | Self::BertScore)
     }
 
-    /// Whether it takes sampled answers and an entailment model.
+    /// True if it takes sampled answers and an entailment model.
     #[must_use]
     pub const fn is_belief(self) -> bool {
         matches!(self, Self::SeperSoft | Self::SeperHard) || self.is_delta()
     }
 
-    /// Whether it takes clusters of answers, which only a three-way entailment model gives.
+    /// True if it takes clusters of answers, which only a three-way entailment model gives.
     pub(crate) const fn is_hard(self) -> bool {
         matches!(self, Self::SeperHard | Self::DeltaSeperHard)
     }
 
-    /// Whether it takes answers sampled without context.
+    /// True if it takes answers sampled without context.
     #[must_use]
     pub const fn is_delta(self) -> bool {
         matches!(self, Self::DeltaSeperSoft | Self::DeltaSeperHard)
     }
 
-    /// Whether it scores answers, so that it can score an end-to-end answer as well.
+    /// True if it scores answers, so that it can score an end-to-end answer as well.
     #[must_use]
     pub fn scores_answers(self) -> bool {
         self.reads_answers() || self.is_belief()
     }
 
-    /// Whether `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
+    /// True if `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
     /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
     #[must_use]
     pub const fn is_default(self) -> bool {
@@ -146,13 +146,13 @@ impl Annotator {
         !self.is_belief() && !later && !matches!(self, Self::Accuracy)
     }
 
-    /// Whether it takes an embedding model, which not every server has.
+    /// True if it takes an embedding model, which not every server has.
     #[must_use]
     pub const fn needs_embedding(self) -> bool {
         matches!(self, Self::BertScore)
     }
 
-    /// Whether it compares with reference answers.
+    /// True if it compares with reference answers.
     #[must_use]
     pub const fn needs_references(self) -> bool {
         !matches!(self, Self::Provenance | Self::LlmJudgement | Self::EragJudgement)
@@ -168,9 +168,9 @@ pub struct EvaluateRequest {
     pub passages: Vec<Passage>,
     /// Reference answers or class labels.
     pub references: Vec<String>,
-    /// What labels the passages; each annotator once.
+    /// The annotators, each once.
     pub annotators: Vec<Annotator>,
-    /// The caller's labels for [`Annotator::Provenance`], one a passage.
+    /// The caller's labels for [`Annotator::Provenance`], one per passage.
     pub provenance: Vec<f64>,
     /// Metrics over the labels.
     pub metrics: Vec<Metric>,
@@ -184,7 +184,7 @@ pub struct EvaluateRequest {
     pub contexts: Vec<Vec<usize>>,
     /// Answer from each whole context, too, and score that answer.
     pub end_to_end: bool,
-    /// What the generator is asked to do. The answer of a task with labels is its likeliest label.
+    /// The task of the generator. The answer of a task with labels is its likeliest label.
     pub task: Task,
     /// Most tokens of a greedy answer; the task's default where `None`.
     pub answer_tokens: Option<usize>,
@@ -194,7 +194,7 @@ pub struct EvaluateRequest {
     pub measure: MeasureOptions,
     /// Most tokens of a passage; no bound but the context where `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// True if passages may be cut to fit; the server's default where `None`.
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit where `None`.
     pub token_budget: Option<usize>,
@@ -260,9 +260,9 @@ pub fn default_metrics() -> Vec<Metric> {
 pub struct AnnotatorScores {
     /// The annotator.
     pub annotator: Annotator,
-    /// The metrics over its labels, in the request's order; `None` where one is not defined.
+    /// The metrics over its labels, in the request's order; `None` if one is not defined.
     pub metrics: Vec<Option<f64>>,
-    /// Its score of the answer from the whole context; `None` where there is no answer, and for the baselines.
+    /// Its score of the answer from the whole context; `None` if there is no answer, and for the baselines.
     pub end_to_end: Option<f64>,
 }
 
@@ -271,11 +271,11 @@ pub struct AnnotatorScores {
 pub struct RankingScores {
     /// Its passages, best first.
     pub indices: Vec<usize>,
-    /// The same passages in the order of the prompt of the end-to-end answer.
+    /// Its passages in the order of the prompt of the end-to-end answer.
     pub context: Vec<usize>,
-    /// One an annotator.
+    /// One per annotator.
     pub scores: Vec<AnnotatorScores>,
-    /// The greedy answer from the whole context; `None` where no annotator needs one.
+    /// The greedy answer from the whole context; `None` if no annotator needs one.
     pub answer: Option<Answer>,
     /// The task's labels after the whole context, with their probabilities; empty without an end-to-end answer.
     pub label_probabilities: Vec<LabelProbability>,
@@ -284,9 +284,9 @@ pub struct RankingScores {
 /// The labels, and the scores of the rankings over them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateReport {
-    /// Labels by annotator, one a passage.
+    /// Labels by annotator, one per passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// One a ranking.
+    /// One per ranking.
     pub rankings: Vec<RankingScores>,
     /// The greedy answer from each passage alone, where an annotator needed them.
     pub passage_answers: Vec<Answer>,
@@ -294,10 +294,10 @@ pub struct EvaluateReport {
     pub passage_label_probabilities: Vec<Vec<LabelProbability>>,
     /// The task that was asked.
     pub task: TaskKind,
-    /// What the generator did.
+    /// The work of the generator.
     pub usage: Usage,
     /// Pairs that the entailment model judged.
     pub judged_pairs: usize,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }

@@ -37,7 +37,7 @@ pub struct Limits {
     pub tokens: usize,
     /// Pairs of texts that the entailment model judges for one request.
     pub pairs: usize,
-    /// Whether passages are cut to fit the context where the request does not say.
+    /// True if passages are cut to fit the context if the request does not say.
     pub truncate: bool,
     /// Longest wait of a stream's question for its permit; `None` for no bound.
     pub permit_wait: Option<Duration>,
@@ -57,7 +57,7 @@ impl Limits {
     };
 }
 
-/// What a model is for.
+/// The role of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Scores and samples text.
@@ -68,7 +68,7 @@ pub enum Role {
     Entailment,
     /// Scores pairs of query and passage.
     Reranker,
-    /// Embeds query and passages apart.
+    /// Embeds query and passages separately.
     Embedding,
 }
 

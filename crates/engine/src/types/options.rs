@@ -25,15 +25,15 @@ pub struct Example {
 
 /// A caller's instruction and examples. The default is the built-in instruction without examples.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Opening {
+pub struct PromptPrefix {
     /// Replaces the built-in instruction; blank to keep it.
     pub instruction: String,
     /// Follow the instruction, each as a prompt of one passage with its query.
     pub examples: Vec<Example>,
 }
 
-impl Opening {
-    /// Whether the caller set nothing.
+impl PromptPrefix {
+    /// True if the caller set nothing.
     #[must_use]
     pub fn is_built_in(&self) -> bool {
         self.instruction.trim().is_empty() && self.examples.is_empty()
@@ -74,7 +74,7 @@ impl Opening {
         Ok(())
     }
 
-    /// [`Opening::check_texts`], and within the limits of a server: the texts together are at most as long as a passage may
+    /// [`PromptPrefix::check_texts`], and within the limits of a server: the texts together are at most as long as a passage may
     /// be.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         self.check_texts()?;
@@ -165,7 +165,7 @@ pub struct MoiOptions {
 }
 
 impl MoiOptions {
-    /// Whether they ask for anything that only the method `moi` has. Budget, seed and the probability of a settled place are
+    /// True if they ask for anything that only the method `moi` has. Budget, seed and the probability of a settled place are
     /// for others, too.
     #[must_use]
     pub fn asks_for_moi(&self) -> bool {
@@ -179,7 +179,7 @@ impl MoiOptions {
         self.scheme.unwrap_or(Scheme::Prefix)
     }
 
-    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint, no prior and
+    /// True if the fitted position weights describe the generator and may be learnt: the caller set no constraint, no prior and
     /// nothing else that moves them, and the outcome is the query likelihood.
     #[must_use]
     pub fn is_plain(&self) -> bool {
@@ -203,7 +203,7 @@ pub enum ContextOrder {
     /// Best last.
     Reverse,
     /// As in the request.
-    Given,
+    Input,
 }
 
 /// How each side is scaled before it is weighed.
@@ -222,7 +222,7 @@ pub enum Scaling {
     ReciprocalRank,
 }
 
-/// Where the other side of a fusion came from.
+/// The source of the retriever's side of a fusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -252,7 +252,7 @@ pub struct Background {
     pub frequencies: HashMap<String, u64>,
 }
 
-/// Whether utilities are fused.
+/// The kind of fusion with the retriever's scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FusionMode {
     /// As the method does: `cascade` fuses, the others do not.
@@ -260,7 +260,7 @@ pub enum FusionMode {
     ByMethod,
     /// The model alone.
     Off,
-    /// With the retriever's scores, or BM25 where they are missing.
+    /// With the retriever's scores, or BM25 if they are missing.
     On,
     /// With BM25 even where the retriever's scores are there.
     Bm25,
@@ -269,7 +269,7 @@ pub enum FusionMode {
 /// Options of a fusion. `None` selects the default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FusionOptions {
-    /// Whether, and with what.
+    /// The kind of fusion.
     pub mode: FusionMode,
     /// The model's share, in [0, 1].
     pub weight: Option<f64>,
@@ -288,7 +288,7 @@ pub struct FusionOptions {
 pub struct Shares {
     /// The model's.
     pub weight: f64,
-    /// That of the cosines in the other side.
+    /// The share of the cosines in the retriever's side.
     pub embedding: f64,
 }
 
@@ -297,8 +297,8 @@ pub struct Shares {
 pub struct Learnt {
     /// The model's, where the other side is the retriever's, or that of BM25.
     pub alone: Option<f64>,
-    /// Where the cosines of an embedding model are a part of it.
-    pub beside_embedding: Option<Shares>,
+    /// The shares if the cosines of an embedding model take part.
+    pub with_embedding: Option<Shares>,
 }
 
 /// A way to compress.
@@ -310,7 +310,7 @@ pub enum CompressionMethod {
     LongLlmLingua,
 }
 
-/// What is kept or dropped as a whole.
+/// The unit that is kept or dropped as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CompressionUnit {
     /// A sentence.
@@ -334,7 +334,7 @@ impl CompressionMethod {
         }
     }
 
-    /// The unit where none is named: the papers' own, but for phrases, which need a parser.
+    /// The unit if none is named: the papers' own, but for phrases, which need a parser.
     #[must_use]
     pub const fn unit(self) -> CompressionUnit {
         match self {
@@ -349,13 +349,13 @@ impl CompressionMethod {
 pub struct Compression {
     /// By what.
     pub method: CompressionMethod,
-    /// What is kept as a whole; `None` for the method's own.
+    /// The unit that is kept as a whole; `None` for the method's own.
     pub unit: Option<CompressionUnit>,
-    /// Share of the tokens that are read which is kept, in (0, 1]; `None` for `target_tokens`, or .5.
+    /// Share of the tokens that are read which is kept, in (0, 1]; `None` for `target_tokens`, or 0.5.
     pub ratio: Option<f64>,
     /// Tokens that are kept of all returned passages together.
     pub target_tokens: Option<usize>,
-    /// Difference of the best passage's share from the mean, for LongLLMLingua, in [0, 1]; `None` for .3.
+    /// Difference of the best passage's share from the mean, for LongLLMLingua, in [0, 1]; `None` for 0.3.
     pub ratio_spread: Option<f64>,
 }
 
@@ -391,7 +391,7 @@ impl Compression {
         self.unit.unwrap_or(self.method.unit())
     }
 
-    /// Whether it may read anything: a ratio of 1 does not.
+    /// True if it may read anything: a ratio of 1 does not.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.ratio != Some(1.0)

@@ -2,12 +2,12 @@
 
 use super::{
     Compression, CompressionMethod, CompressionUnit, ContextOrder, CutSide, FusionOptions, Inline, MethodRef,
-    MoiOptions, Opening, Passage, Scaling, Scheme, Source, Utility, unmarked,
+    MoiOptions, Passage, PromptPrefix, Scaling, Scheme, Source, Utility, unmarked,
 };
 use moi::Orientation;
 use moi::profile::{Origin, Subject};
 use moi::uncertainty::Diagnostics;
-use prefix_scheduler::model::{Frame, GeneratorInfo};
+use prefix_scheduler::model::{GeneratorInfo, PromptFormat};
 use prefix_scheduler::plan::Cost;
 use prefix_scheduler::scheduler::generator::Outcome;
 use rag_metrics::belief::Measured;
@@ -21,7 +21,7 @@ pub struct RerankRequest {
     pub passages: Vec<Passage>,
     /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
     pub method: Option<MethodRef>,
-    /// The generator that scores: `generator`, `scorer`, or the scorer's name; empty for the scorer where one is configured.
+    /// The generator that scores: `generator`, `scorer`, or the scorer's name; empty for the scorer if one is configured.
     pub scorer: String,
     /// Options of the method MOI.
     pub moi: MoiOptions,
@@ -39,7 +39,7 @@ pub struct RerankRequest {
     pub score_threshold: Option<f64>,
     /// Return as many results as have the greatest expected F1 by their probabilities. The method must be calibrated.
     pub auto_k: bool,
-    /// Whether passages may be truncated to fit the context; `None` selects the configured default.
+    /// True if passages may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
     /// Most tokens per passage; if `None`, only the context bounds them.
     pub passage_tokens: Option<usize>,
@@ -50,9 +50,9 @@ pub struct RerankRequest {
     /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
     /// Instruction and examples before the passages, for methods that take them.
-    pub opening: Opening,
-    /// The frame of the prompts that score; `None` for the configured one. No protocol has it: it is for comparisons.
-    pub frame: Option<Frame>,
+    pub prefix: PromptPrefix,
+    /// Format of the prompts that score; `None` for the configured one. For comparisons only: no protocol has it.
+    pub frame: Option<PromptFormat>,
     /// Compression of the returned passages; `None` leaves them as they are.
     pub compression: Option<Compression>,
 }
@@ -64,7 +64,7 @@ impl RerankRequest {
         self.passages.iter_mut().for_each(Passage::tidy);
     }
 
-    /// The method that ranks: the named one, `moi` where none is named and options are set that only `moi` has, or the default.
+    /// The method that ranks: the named one, `moi` if none is named and options are set that only `moi` has, or the default.
     #[must_use]
     pub fn method(&self) -> MethodRef {
         let unnamed = || if self.moi.asks_for_moi() { MethodRef::MOI } else { MethodRef::default() };
@@ -73,7 +73,7 @@ impl RerankRequest {
 }
 
 impl RerankRequest {
-    /// Whether it asks for a compression that may read anything.
+    /// True if it asks for a compression that may read anything.
     pub(crate) fn compression_reads(&self) -> bool {
         self.compression.is_some_and(|compression| compression.reads())
     }
@@ -84,7 +84,7 @@ impl RerankRequest {
 pub struct Ranked {
     /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; .5 is "no better than no passage" for methods whose
+    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; 0.5 is "no better than no passage" for methods whose
     /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
     /// tokens for sums over the query, of answer tokens for sums over the answer, the number of passages for ranks, 1 otherwise.
     pub score: f64,
@@ -99,10 +99,10 @@ pub struct Ranked {
     pub outranks_next: Option<f64>,
     /// Tokens truncated from its text.
     pub tokens_cut: usize,
-    /// What decided its place.
+    /// The stage that decided its place.
     pub stage: RankingStage,
-    /// What each signal adds to its value; `None` where nothing was mixed.
-    pub signals: Option<Signals>,
+    /// The part of each score in its value; `None` without fusion.
+    pub score_parts: Option<ScoreParts>,
 }
 
 /// Position bias, quality and size of a fit.
@@ -112,7 +112,7 @@ pub struct FitReport {
     pub bias: Vec<Vec<f64>>,
     /// Quality of the fit.
     pub diagnostics: Diagnostics,
-    /// What determined the direction of the position bias.
+    /// The evidence for the direction of the position bias.
     pub orientation: Orientation,
     /// Pearson correlation of the utilities with the one-passage scores; `None` if undefined or not scored.
     pub anchor_correlation: Option<f64>,
@@ -137,18 +137,18 @@ pub struct FitReport {
 pub struct Reranked {
     /// Passages from best to worst; ties keep the order of the request.
     pub passages: Vec<Ranked>,
-    /// What one unit of the uncalibrated score's logit is, in the unit of the utilities.
+    /// One unit of the uncalibrated score's logit, in the unit of the utilities.
     pub unit: f64,
-    /// Whether `score` is a probability of relevance, by a calibration on labelled lists.
+    /// True if `score` is a probability of relevance, by a calibration on labelled lists.
     pub score_calibrated: bool,
     /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
-    /// What was mixed; `None` for the method alone.
+    /// The fusion; `None` for the method alone.
     pub fusion: Option<FusionReport>,
-    /// Whether no passage helps: by a calibrated score, that more likely than not none is relevant; without one, that no passage
+    /// True if no passage helps: by a calibrated score, that more likely than not none is relevant; without one, that no passage
     /// that was read is better than none, or `None` for a method whose utilities have no zero.
     pub none_helps: Option<bool>,
-    /// Probability that none of the ranked passages is relevant; `None` where the score is not calibrated.
+    /// Probability that none of the ranked passages is relevant; `None` if the score is not calibrated.
     pub none_relevant: Option<f64>,
     /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
@@ -185,7 +185,7 @@ pub enum RerankEvent {
     },
 }
 
-/// What decided the place of a passage.
+/// The stage that decided the place of a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RankingStage {
     /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
@@ -197,7 +197,7 @@ pub enum RankingStage {
     Together,
 }
 
-/// What was mixed.
+/// The fusion of a ranking.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FusionReport {
     /// The other side.
@@ -206,18 +206,18 @@ pub struct FusionReport {
     pub scaling: Scaling,
     /// The model's share.
     pub weight: f64,
-    /// The embedding model's share of the other side; `None` where it has no part in it.
+    /// The embedding model's share of the other side; `None` if it has no part in it.
     pub embedding: Option<f64>,
 }
 
-/// What each signal adds to `f`, the convex combination by which a passage is placed; together they are `f`. Standardised, 0 is a
+/// The part of each score in `f`, the convex combination by which a passage is placed; together they are `f`. Standardised, 0 is a
 /// passage that this signal finds average in its list; with floors, one of which it says nothing. All are `None` for a passage that
 /// only the other side's own order placed: the model did not read it, and no embedding model where it took part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Signals {
+pub struct ScoreParts {
     /// The model's; `None` for a passage that it did not read.
     pub model: Option<f64>,
-    /// The embedding model's; `None` where it had no part, or did not read the passage.
+    /// The embedding model's; `None` if it had no part, or did not read the passage.
     pub embedding: Option<f64>,
     /// The retriever's, or that of BM25.
     pub source: Option<f64>,
@@ -265,7 +265,7 @@ pub struct Arrangement {
 pub struct CompressedPassage {
     /// Its index in the request.
     pub index: usize,
-    /// What is left of its text; empty where nothing is.
+    /// The rest of its text; empty if it was dropped.
     pub text: String,
     /// Tokens of its text.
     pub tokens_before: usize,
@@ -274,7 +274,7 @@ pub struct CompressedPassage {
 }
 
 impl CompressedPassage {
-    /// Whether nothing is left.
+    /// True if nothing is left.
     #[must_use]
     pub const fn is_dropped(&self) -> bool {
         self.text.is_empty()
@@ -290,7 +290,7 @@ pub struct CompressionReport {
     pub unit: CompressionUnit,
     /// The returned passages in their context order, with those that were dropped.
     pub passages: Vec<CompressedPassage>,
-    /// Tokens that were evaluated for it beside those of the ranking.
+    /// Tokens that were evaluated for it, in addition to those of the ranking.
     pub tokens_evaluated: usize,
     /// Passages whose tokens were scored for it, by the ranking or by itself.
     pub passages_read: usize,
@@ -300,7 +300,7 @@ pub struct CompressionReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct InlineReport {
     /// Utility of the first passages of the request, as many as are returned, in the order of the request.
-    pub given: Utility,
+    pub input: Utility,
     /// Utility of the returned passages in their context order.
     pub arranged: Utility,
     /// Context-free soft SePer; `None` without references.
@@ -320,8 +320,8 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Steps of the model in which the request took part.
     pub steps: usize,
-    /// Tokens of the model whose scores were mixed in beside the generator's; not among `tokens`.
-    pub signal_tokens: usize,
+    /// Tokens of the embedding model whose scores were mixed in; not among `tokens`.
+    pub embedding_tokens: usize,
     /// Passages that a cross-encoder or an embedding model scored, or pairs of texts that the entailment model judged.
     pub pairs: usize,
     /// Milliseconds spent tokenising and planning.
@@ -343,7 +343,7 @@ impl Usage {
         let time = |one: f64, other: f64| if together { one.max(other) } else { one + other };
         self.tokens += other.tokens;
         self.pairs += other.pairs;
-        self.signal_tokens += other.signal_tokens;
+        self.embedding_tokens += other.embedding_tokens;
         self.naive_tokens += other.naive_tokens;
         self.cached_tokens += other.cached_tokens;
         self.steps += other.steps;
@@ -370,7 +370,7 @@ pub struct Pair {
     pub query: String,
     /// The text. An empty one has the score 0.
     pub text: String,
-    /// Whether the text may be truncated to fit the context; `None` selects the configured default.
+    /// True if the text may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
     /// Most tokens of the text; if `None`, only the context bounds it.
     pub passage_tokens: Option<usize>,

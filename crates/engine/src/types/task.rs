@@ -1,4 +1,4 @@
-//! What a generator is asked to do with a question and its passages.
+//! The task of a generator: what to do with a question and its passages.
 
 use super::{EngineError, SampleOptions};
 use rag_metrics::citation::without_marks;
@@ -50,13 +50,13 @@ impl TaskKind {
         }
     }
 
-    /// Whether the answer is one of several labels.
+    /// True if the answer is one of several labels.
     #[must_use]
     pub const fn has_labels(self) -> bool {
         matches!(self, Self::FactVerification | Self::Classification)
     }
 
-    /// Most tokens of an answer where the caller does not say; `None` for the default of [`SampleOptions`]. Long answers have
+    /// Most tokens of an answer if the caller does not say; `None` for the default of [`SampleOptions`]. Long answers have
     /// the 300 of ALCE's program.
     #[must_use]
     pub const fn answer_tokens(self) -> Option<usize> {
@@ -120,7 +120,7 @@ impl Task {
         Ok(())
     }
 
-    /// Whether a text is one of the labels, as the annotator of accuracy compares them.
+    /// True if a text is one of the labels, as the annotator of accuracy compares them.
     pub(crate) fn is_label(&self, text: &str) -> bool {
         lexical::accuracy(text, &self.labels()) > 0.5
     }
@@ -141,7 +141,7 @@ impl Task {
 /// A label with the generator's probability of it among all labels.
 pub type LabelProbability = (String, f64);
 
-/// Whether the annotator of accuracy takes two labels for one.
+/// True if the annotator of accuracy takes two labels for one.
 fn same(left: &str, right: &str) -> bool {
     lexical::accuracy(left, &[right.to_owned()]) > 0.5
 }

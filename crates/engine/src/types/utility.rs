@@ -6,7 +6,7 @@ use super::{
 };
 use rag_metrics::belief::Measured;
 
-/// Which passages of a request a context holds.
+/// The kind of a context, by the passages that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextKind {
     /// The whole list, in its order.
@@ -40,9 +40,9 @@ pub struct UtilityRequest {
     pub leave_one_out: bool,
     /// Measure these subsets, by index.
     pub subsets: Vec<Vec<usize>>,
-    /// Whether the references are scored as answers, too.
+    /// True if the references are scored as answers, too.
     pub score_references: bool,
-    /// What the generator is asked to do.
+    /// The task of the generator.
     pub task: Task,
     /// How answers are sampled.
     pub sampling: SampleOptions,
@@ -50,7 +50,7 @@ pub struct UtilityRequest {
     pub measure: MeasureOptions,
     /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default if `None`.
+    /// True if passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
@@ -93,7 +93,7 @@ impl UtilityRequest {
         if self.score_references { self.references.clone() } else { Vec::new() }
     }
 
-    /// The same contexts, to be sampled only.
+    /// A request that only samples in these contexts.
     pub(crate) fn belief(&self) -> BeliefRequest {
         BeliefRequest {
             question: self.question.clone(),
@@ -112,7 +112,7 @@ impl UtilityRequest {
 /// The belief in one context, and its difference to the context-free belief.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Utility {
-    /// Which context.
+    /// The context.
     pub kind: ContextKind,
     /// Its passages.
     pub indices: Vec<usize>,
@@ -126,17 +126,17 @@ pub struct Utility {
     pub references: Vec<f64>,
     /// DeltaSePer: soft SePer in this context minus context-free, in [-1, 1].
     pub delta_soft: Option<Measured>,
-    /// The same for hard SePer.
+    /// DeltaSePer by hard SePer.
     pub delta_hard: Option<Measured>,
     /// Context-free semantic entropy minus that in this context, in nats.
     pub semantic_entropy_reduction: Measured,
-    /// The same over the counts of the clusters.
+    /// The reduction by counts of the clusters.
     pub semantic_entropy_count_reduction: Measured,
-    /// The same corrected for clusters that were not drawn; absent for fewer than two samples.
+    /// Semantic entropy corrected for clusters that were not drawn; absent for fewer than two samples.
     pub semantic_entropy_corrected_reduction: Option<Measured>,
     /// Context-free predictive entropy minus that in this context, in nats.
     pub predictive_entropy_reduction: Measured,
-    /// Context-free perplexity minus that in this context; absent where either is.
+    /// Context-free perplexity minus that in this context; absent if either is.
     pub perplexity_reduction: Option<Measured>,
     /// Lexical similarity of the answers in this context minus that of the context-free ones; absent for fewer than two
     /// samples.
@@ -164,7 +164,7 @@ pub struct UtilityReport {
     pub judged_pairs: usize,
     /// Passages that were cut to fit the prompts.
     pub shortened: usize,
-    /// What is said of pairs that the entailment model may not have read to their end; also one of the remarks.
+    /// The warning about pairs that the entailment model may have cut; also among the warnings.
     pub(crate) too_long: Option<String>,
     /// Remarks for the caller.
     pub warnings: Vec<String>,

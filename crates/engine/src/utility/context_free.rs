@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::types::{Answer, LabelProbability, Task, UtilityRequest};
 
-/// What the generator said in one context.
+/// The generator's answers in one context.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Drawn {
     pub answers: Vec<Answer>,

@@ -16,7 +16,6 @@ use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::Engine;
-use engine::belief;
 use engine::sampling::measure_answers;
 use engine::types::{MeasureInput, Response, UtilityReport, UtilityRequest};
 use engine::contexts::ContextsRequest;

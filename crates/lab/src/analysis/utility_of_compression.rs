@@ -195,7 +195,7 @@ async fn compressed(
     let ranked = if compressor == CompressionMethod::LongLlmLingua { compressor.name() } else { "retriever" };
     let request = RerankRequest {
         method: methods::find(ranked),
-        context_order: ContextOrder::Given,
+        context_order: ContextOrder::Input,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(compressor) }),
         ..context.rerank_request(question, whole.to_vec())
     };

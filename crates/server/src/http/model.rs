@@ -66,7 +66,7 @@ impl Names {
             answering.push(Role::Generator.name().to_owned());
         }
         let loading = generators.iter().any(|model| model.get().is_err());
-        let asking = methods::all().filter(|method| method.beside().is_some());
+        let asking = methods::all().filter(|method| method.passage_model().is_some());
         let beside = asking.filter_map(|method| Some((engine.reranker.model_of(method)?, method))).collect();
         Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
     }
@@ -171,7 +171,7 @@ impl Names {
         // The generator that answers is asked by name where another one scores; methods of its own answer ask it anyway.
         let scores = is(&self.scoring);
         let elsewhere = |method: &MethodRef| {
-            method.beside().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
+            method.passage_model().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
         };
         if let Some(other) = named.filter(elsewhere) {
             return Err(invalid(format!("{} does not ask this model", other.name())).into());

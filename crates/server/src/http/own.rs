@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::json::{Object, elements};
-use engine::types::{EngineError, Signals, RankingStage, Ranked, RerankRequest};
+use engine::types::{EngineError, Ranked, RankingStage, RerankRequest, ScoreParts};
 
 /// The retriever's scores, one for each document; null where it gave none.
 const SCORES: &str = "rerankd_scores";
@@ -32,7 +32,7 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     request.score_threshold = object.number(THRESHOLD)?;
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
     request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
-    request.opening.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
+    request.prefix.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
     request.latency_budget_ms = object.number(LATENCY)?;
     request.token_budget = object.count(TOKENS, 1)?;
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
@@ -70,7 +70,7 @@ pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
             item.insert(name.into(), value.into());
         }
     }
-    if let Some(Signals { model, embedding, source }) = passage.signals {
+    if let Some(ScoreParts { model, embedding, source }) = passage.score_parts {
         let known = [("model", model), ("embedding", embedding), ("source", source)];
         let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         item.insert("signals".into(), Value::Object(known.collect()));
@@ -133,7 +133,7 @@ mod tests {
         let scores: Vec<_> = request.passages.iter().map(|passage| passage.retriever_score).collect();
         assert_eq!((scores, request.score_threshold), (vec![Some(3.0), None], Some(0.25)));
         assert_eq!((request.latency_budget_ms, request.token_budget), (Some(250.5), Some(900)));
-        assert!(request.auto_k && request.only_helpful && request.opening.instruction == "Find code.");
+        assert!(request.auto_k && request.only_helpful && request.prefix.instruction == "Find code.");
         let none = asked(r#"{"rerankd_scores": null, "rerankd_auto_k": false}"#).unwrap();
         assert!(none.passages.iter().all(|passage| passage.retriever_score.is_none()) && !none.auto_k);
     }

@@ -12,7 +12,7 @@ use crate::types::{EngineError, RerankRequest};
 use prefix_scheduler::call::Call;
 
 /// Utility in nats, a sum over the answer's tokens.
-pub(in super::super) struct AnswerLikelihood;
+pub(in crate::methods) struct AnswerLikelihood;
 
 impl Method for AnswerLikelihood {
     fn name(&self) -> &'static str {

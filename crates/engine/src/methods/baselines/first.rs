@@ -9,7 +9,7 @@
 //! utility of passage i = ln s_i(query) - ln s_i("N/A"),   s_i = P(label i) / Σ_j P(label j), over one window
 //! ```
 //!
-//! In nats; above 0 where the query makes the passage's label likelier. Lists of more than 20 passages are ranked in windows
+//! In nats; above 0 if the query makes the passage's label likelier. Lists of more than 20 passages are ranked in windows
 //! (`windows`), and their utilities are minus the ranks.
 
 use std::sync::Arc;
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
     use crate::methods::Budget;
     use numeric::descending;
-    use prefix_scheduler::model::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     fn task(passages: usize) -> Arc<Task> {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         Arc::new(Task {
-            signal: None,
+            mixed_model: None,
             request: RerankRequest::default(),
             query: language.query("who?"),
             passages: (0..passages).map(|index| language.text(&format!("Document: {index}\n\n")).into()).collect(),
@@ -139,7 +139,7 @@ mod tests {
         })
     }
 
-    /// Logits A 2, B 1, C 3; under "N/A" 2.5, .5, 1.5: the plain order C A B becomes C B A.
+    /// Logits A 2, B 1, C 3; under "N/A" 2.5, 0.5, 1.5: the plain order C A B becomes C B A.
     #[test]
     fn hand_worked() {
         let (row, neutral) = ([2.0, 1.0, 3.0], [2.5, 0.5, 1.5]);

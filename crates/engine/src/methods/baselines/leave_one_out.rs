@@ -14,7 +14,7 @@ use crate::types::{EngineError, RerankRequest};
 use prefix_scheduler::call::Call;
 
 /// Utility in nats, a sum over the answer's tokens.
-pub(in super::super) struct LeaveOneOut;
+pub(in crate::methods) struct LeaveOneOut;
 
 impl Method for LeaveOneOut {
     fn name(&self) -> &'static str {

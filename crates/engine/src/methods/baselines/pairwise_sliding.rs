@@ -40,7 +40,7 @@ impl Method for PairwiseSliding {
     }
 }
 
-/// Whether the lower of two neighbours wins in both orders; `None` before both were compared.
+/// True if the lower of two neighbours wins in both orders; `None` before both were compared.
 fn swaps(rows: &LabelRows, upper: usize, lower: usize) -> Option<bool> {
     Some(rows.log_odds(lower, upper)? > 0.0 && rows.log_odds(upper, lower)? < 0.0)
 }

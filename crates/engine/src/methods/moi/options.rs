@@ -37,7 +37,7 @@ impl MoiOptions {
         self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
     }
 
-    /// The retriever's scores, by which the pruned design cuts its rotations; `None` where all are cut to one length.
+    /// The retriever's scores, by which the pruned design cuts its rotations; `None` if all are cut to one length.
     fn pruned_by(&self, passages: &[Passage]) -> Option<Vec<f64>> {
         let varies = self.scheme() == Scheme::Pruned && self.variable_pruning;
         let scores: Option<Vec<f64>> = passages.iter().map(|passage| passage.retriever_score).collect();
@@ -54,7 +54,7 @@ impl MoiOptions {
         self.depth(count).map_or(whole, |depth| depth.min(whole))
     }
 
-    /// Whether every prompt of the design holds every passage.
+    /// True if every prompt of the design holds every passage.
     fn asks_whole_orders(&self, passages: &[Passage]) -> bool {
         let varies = self.pruned_by(passages).is_some();
         self.depth(passages.len()).is_none() && !varies && self.longest(passages) == passages.len()

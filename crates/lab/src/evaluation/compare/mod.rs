@@ -25,8 +25,8 @@ use crate::study::data::{Data, Question};
 use crate::study::manifest::{self, Uses};
 use crate::study::{Event, Finished, Study, StudyError, distinct};
 use engine::methods;
-use engine::types::{MethodRef, Opening};
-use prefix_scheduler::model::Frame;
+use engine::types::{MethodRef, PromptPrefix};
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
@@ -51,10 +51,10 @@ pub struct Settings {
     /// Adds the methods that ask a model beside the generator, where that model is served and answers.
     pub beside: bool,
     /// Makes a second row of every method that takes it.
-    pub opening: Opening,
+    pub opening: PromptPrefix,
     /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
     /// knows them.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PromptFormat>,
     /// Makes a row of every method that a scorer scores, scored by the generator in its place.
     pub by_generator: bool,
     /// Whether what scores is a causal reranker; `None` until the models are known.
@@ -81,7 +81,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
-            let alone = |method: &MethodRef| method.beside().is_none() && !method.asks_judge();
+            let alone = |method: &MethodRef| method.passage_model().is_none() && !method.asks_judge();
             found.extend(methods::all().filter(|method| method.name() != RETRIEVER && alone(method)));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
@@ -161,7 +161,7 @@ mod tests {
         Settings {
             methods: find(&[method.to_owned()]).unwrap(),
             beside: false,
-            opening: Opening::default(),
+            opening: PromptPrefix::default(),
             frames: Vec::new(),
             by_generator: false,
             reranker: None,

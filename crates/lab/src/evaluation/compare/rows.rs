@@ -3,7 +3,7 @@
 use super::Settings;
 use crate::study::StudyError;
 use engine::types::MethodRef;
-use prefix_scheduler::model::Frame;
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::{Backend, ModelIdentity};
 
 /// What follows the method in the name of a row whose requests have the caller's instruction and examples.
@@ -20,7 +20,7 @@ pub(super) enum Variant {
     /// With the caller's opening.
     Opening,
     /// With prompts in another frame.
-    Framed(Frame),
+    Framed(PromptFormat),
     /// Scored by the generator, where a scorer is configured.
     Generator,
 }
@@ -50,7 +50,7 @@ impl MethodRow {
     }
 
     /// The frame that its requests ask for.
-    pub(super) const fn frame(self) -> Option<Frame> {
+    pub(super) const fn frame(self) -> Option<PromptFormat> {
         match self.variant {
             Variant::Framed(frame) => Some(frame),
             Variant::Configured | Variant::Opening | Variant::Generator => None,
@@ -146,7 +146,7 @@ impl Settings {
         self.methods.iter().flat_map(move |method| {
             // A reranker's own prompt takes an instruction and has no frame.
             let own = method.knows_rerankers();
-            let takes = method.takes_opening() || (own && instructed);
+            let takes = method.takes_prefix() || (own && instructed);
             let opening = (!self.opening.is_built_in() && takes).then_some(Variant::Opening);
             let framed = method.asks_generator() && method.has_frame() && !(own && self.reranker == Some(true));
             let frames = self.frames.iter().filter(move |_| framed).map(|frame| Variant::Framed(*frame));
@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn frames_have_rows_of_their_own() {
-        let framed = |method: &str| Settings { frames: vec![Frame::Jinja, Frame::Plain], ..settings(method) };
+        let framed =
+            |method: &str| Settings { frames: vec![PromptFormat::Jinja, PromptFormat::Plain], ..settings(method) };
         let names: Vec<String> = framed("moi").rows().map(MethodRow::name).collect();
         assert_eq!(names, ["moi", "moi+jinja", "moi+plain"]);
         assert_eq!(framed("moi").manifest(&ModelIdentity::scripted(""))["frames"], json!(["jinja", "plain"]));
@@ -180,7 +181,7 @@ mod tests {
             let models = ModelIdentity { frame, ..ModelIdentity::scripted("") };
             framed("moi").of_models(&models).unwrap().frames
         };
-        assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
+        assert_eq!((frames(Some(PromptFormat::Plain)), frames(None).len()), (vec![PromptFormat::Jinja], 2));
     }
 
     /// The page said that all rows had kept to it.
@@ -194,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_rerankers_own_prompt_takes_an_instruction_and_has_no_frame() {
-        let opening = Opening { instruction: "Find code.".into(), ..Opening::default() };
-        let asked = Settings { opening, frames: vec![Frame::Plain], ..settings("yes-no") };
+        let opening = PromptPrefix { instruction: "Find code.".into(), ..PromptPrefix::default() };
+        let asked = Settings { opening, frames: vec![PromptFormat::Plain], ..settings("yes-no") };
         let of = |scores_as_reranker| {
             let models = ModelIdentity { scores_as_reranker, ..ModelIdentity::scripted("") };
             asked.of_models(&models).map(|settings| settings.rows().map(MethodRow::name).collect::<Vec<_>>())
@@ -205,7 +206,7 @@ mod tests {
         assert!(of(false).unwrap_err().to_string().contains("--instruction, --examples: none of the methods"));
         let instructed = Settings { frames: Vec::new(), reranker: Some(true), ..asked.clone() };
         assert_eq!(instructed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+opening"]);
-        let framed = Settings { opening: Opening::default(), reranker: Some(false), ..asked };
+        let framed = Settings { opening: PromptPrefix::default(), reranker: Some(false), ..asked };
         assert_eq!(framed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+plain"]);
     }
 

@@ -16,8 +16,8 @@ use crate::study::journal::Entry;
 use crate::study::mean::{Gain, Mean, mean_of};
 use crate::study::warned::{self, Warned};
 use crate::study::{Record, Refused};
-use prefix_scheduler::model::Frame;
 use numeric::real;
+use prefix_scheduler::model::PromptFormat;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::never;
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
@@ -99,7 +99,7 @@ impl Row {
     }
 
     /// The frame of its prompts; `None` for the configured one. A row in another frame is no method that a request can name.
-    pub(super) fn frame(&self) -> Option<Frame> {
+    pub(super) fn frame(&self) -> Option<PromptFormat> {
         self.asked?.frame()
     }
 }

@@ -19,7 +19,7 @@ use crate::study::{Record, StudyError};
 use engine::types::{Shares, MethodRef, RankingStage, Role, MoiOptions, RerankRequest, EngineError};
 use engine::fusion::calibration::{Calibration, Mix};
 use engine::fusion::platt::Platt;
-use engine::fusion::settled;
+use engine::fusion::certainty;
 use engine::methods;
 use engine::rerank::{Copies, RANKED_WITHOUT};
 use engine::Engine;
@@ -149,7 +149,7 @@ pub async fn ask(
     let call = Call::local();
     let answer = engine.reranker.rerank(&call, request.clone(), None).await?;
     let scored_by = |role| Ok::<_, EngineError>(engine.models().scorer(role)?.scores_sha256());
-    let model = method.beside().map(scored_by).transpose()?;
+    let model = method.passage_model().map(scored_by).transpose()?;
     let (mut cosines, mut embedding, mut without) = (None, None, None);
     if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
         // The answer has the mixture alone. If the model keeps vectors, the passages are not read again.
@@ -281,13 +281,13 @@ fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
     // The order of equal values says nothing.
     let told = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
     let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
-    let learnt = settled::per_nat(&by_list.concat())?;
+    let learnt = certainty::per_nat(&by_list.concat())?;
     let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
-        let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);
+        let of = |&(gap, right): &(f64, bool)| certainty::outranks(if right { gap } else { -gap }, slope);
         pairs.iter().map(|pair| of(pair).max(f64::MIN_POSITIVE).ln()).sum()
     };
     let gains: Vec<f64> =
-        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, settled::PER_NAT)).collect();
+        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, certainty::PER_NAT)).collect();
     (mean(&gains) > standard_error(&gains)).then_some(learnt)
 }
 
@@ -328,8 +328,8 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
         if learns_order {
             let per_nat = slope(&seen, shares);
             learnt_order |= per_nat.is_some();
-            order_before.extend(ahead(&unseen, preset, settled::PER_NAT));
-            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(settled::PER_NAT)));
+            order_before.extend(ahead(&unseen, preset, certainty::PER_NAT));
+            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(certainty::PER_NAT)));
         }
         let number = best_number(&seen, shares);
         for one in &unseen {
@@ -369,7 +369,7 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
 /// `outranks_next` of the neighbours of these lists, and whether they stand right.
 fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> {
     let neighbours = lists.iter().flat_map(|one| one.neighbours(shares));
-    neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
+    neighbours.map(|(gap, right)| (certainty::outranks(gap, per_nat), right)).collect()
 }
 
 /// How good `outranks_next` is before and after. Nothing is after where no slope was learnt.

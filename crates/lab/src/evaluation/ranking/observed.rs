@@ -1,6 +1,6 @@
 //! One list as a method answered it, to be mixed anew with any shares.
 
-use engine::fusion::mixture::{Fusion, WEIGHT, beside_embedding};
+use engine::fusion::mixture::{Fusion, WEIGHT, embedding_shares};
 use engine::types::{FusionOptions, Learnt, Shares, Source, RankingStage, Passage, RerankRequest, Reranked};
 use engine::fusion::bm25;
 use engine::methods;
@@ -100,14 +100,14 @@ impl Observed {
     /// The shares without a calibration. Without cosines theirs is 0.
     pub fn built_in(&self) -> Shares {
         let source = self.retriever.as_ref().map_or(Source::Retriever, |fusion| fusion.report.source);
-        if self.has_cosines() { beside_embedding(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
+        if self.has_cosines() { embedding_shares(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
     }
 
     fn fusion(&self, shares: Shares) -> Option<Fusion> {
         let mut fusion = self.retriever.clone()?;
         fusion.report.weight = shares.weight;
         let Some(cosines) = &self.cosines else { return Some(fusion) };
-        let learnt = Learnt { beside_embedding: Some(shares), ..Learnt::default() };
+        let learnt = Learnt { with_embedding: Some(shares), ..Learnt::default() };
         let cosines = (&*cosines.scores, &*cosines.unreadable);
         Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }

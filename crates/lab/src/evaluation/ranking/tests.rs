@@ -4,7 +4,7 @@ use engine::types::{FusionReport, Source, Scaling, Arrangement, ContextOrder, Gr
 
 /// The model's share, and the built-in one of the cosines.
 fn shares(weight: f64) -> Shares {
-    Shares { weight, ..mixture::beside_embedding(Source::Retriever) }
+    Shares { weight, ..mixture::embedding_shares(Source::Retriever) }
 }
 
 /// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
@@ -142,7 +142,7 @@ fn how_surely_a_place_is_ahead_is_learnt_from_neighbours() {
     let many = || [lists(true), lists(true)].concat();
     let fitted = only(&answers(many()));
     let learnt = fitted.calibration.outranks_per_nat.unwrap();
-    assert!(learnt > settled::PER_NAT && learnt.is_finite(), "{learnt}");
+    assert!(learnt > certainty::PER_NAT && learnt.is_finite(), "{learnt}");
     let order = fitted.worth.order.unwrap();
     assert_eq!(order.pairs, 40);
     assert!(order.error_after.unwrap() < order.error_before, "{order:?}");
@@ -258,7 +258,7 @@ fn the_share_of_the_cosines_is_learnt() {
     some.embedding = Some("ab".into());
     let fitted = some.fit().0.remove(0);
     let (mix, worth) = (fitted.calibration.mix.unwrap(), &fitted.worth);
-    assert!(mix.embedding.unwrap() > mixture::beside_embedding(Source::Retriever).embedding, "{mix:?}");
+    assert!(mix.embedding.unwrap() > mixture::embedding_shares(Source::Retriever).embedding, "{mix:?}");
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap() + 0.1, "{worth:?}");
     // 21 shares of the model and 11 of the cosines, and before them the built-in ones.
     assert_eq!((fitted.tried.len(), fitted.tried[0].shares), (1 + 21 * 11, shares(0.35)));

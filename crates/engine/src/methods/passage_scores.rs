@@ -1,5 +1,5 @@
-//! Scores by a model that was made for ranking, beside the generator: a cross-encoder, which reads query and passage together
-//! (Nogueira and Cho, 2019), or an embedding model, which reads them apart (Reimers and Gurevych, 2019).
+//! Scores by a model that was made for ranking: a cross-encoder, which reads query and passage together
+//! (Nogueira and Cho, 2019), or an embedding model, which reads them separately (Reimers and Gurevych, 2019).
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Method for ScoredApart {
         None
     }
 
-    fn beside(&self) -> Option<Role> {
+    fn passage_model(&self) -> Option<Role> {
         Some(self.role)
     }
 
