@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
-use engine::types::Opening;
+use engine::types::PromptPrefix;
 use files::Warnings;
 use files::examples::examples;
 

@@ -164,7 +164,7 @@ mod tests {
 
     use super::super::tests::settings;
     use super::*;
-    use engine::types::Opening;
+    use engine::types::PromptPrefix;
 
     #[test]
     fn frames_have_rows_of_their_own() {
