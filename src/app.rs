@@ -70,7 +70,7 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         disk.check().map_err(|problem| anyhow::anyhow!("passage_cache.disk: {}: {problem}", disk.folder.display()))?;
     }
     let name = config.generator.model.clone();
-    let generator = generator::start(&config.generator, (engine::models::Role::Generator, name), config);
+    let generator = generator::start(&config.generator, (engine::types::Role::Generator, name), config);
     let generator = generator.context("cannot start a thread for the generator")?;
     let mut models = Models::new(generator, judge(config)?);
     if let Some(scorer) = &config.scorer {
@@ -78,8 +78,8 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         // folder.
         let file = |model: &str| Path::new(model).file_name().map(ToOwned::to_owned);
         let same = file(&scorer.model) == file(&config.generator.model);
-        let name = if same { engine::models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
-        let started = generator::start(scorer, (engine::models::Role::Scorer, name), config);
+        let name = if same { engine::types::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
+        let started = generator::start(scorer, (engine::types::Role::Scorer, name), config);
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
     }
     let models = with_passage_models(models, config)?;
@@ -87,7 +87,7 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Without cached states, equal requests must get byte-equal responses. Cached responses would change which requests
     // share a step, so none are used.
     let forgetful = config.scheduler.reproducible || config.scheduler.warm.memory_bytes == 0;
-    Ok(if forgetful { engine.without_kept_answers() } else { engine })
+    Ok(if forgetful { engine.without_cached_answers() } else { engine })
 }
 
 /// [`start`] for a server, off the reactor: it reads files and hashes unknown ones, which a slow volume delays. `None` if

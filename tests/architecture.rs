@@ -82,3 +82,12 @@ fn unsafe_code_stays_in_the_adapter_of_llama_cpp() {
         assert!(!used || name.starts_with("crates/models/src/llama/"), "{name} holds unsafe code");
     }
 }
+
+/// Every module of the engine may use the data of requests and results, so these data may use none of them.
+#[test]
+fn the_types_of_the_engine_import_no_other_module_of_it() {
+    for (name, code) in sources().iter().filter(|(name, _)| name.starts_with("crates/engine/src/types/")) {
+        let outside = name.ends_with("/types/mod.rs") && code.contains("super::");
+        assert!(!code.contains("crate::") && !code.contains("super::super") && !outside, "{name} leaves its folder");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::rerank::Passage;
+use engine::types::Passage;
 use files::{Empty, Warnings, labelled};
 
 /// Least label of a relevant passage.

@@ -33,7 +33,8 @@ mod tables;
 
 use std::path::Path;
 
-use engine::methods::{self, MethodRef};
+use engine::methods;
+use engine::types::MethodRef;
 use rerankd::config::Config;
 use tables::Tables;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use engine::Engine;
-use engine::belief::{BeliefRequest, SampleOptions};
 use engine::calibrate::Labelled;
-use engine::methods::{self, MethodRef};
-use engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
-use engine::utility::UtilityRequest;
+use engine::methods;
+use engine::types::{
+    BeliefRequest, MethodRef, MoiOptions, MoiOutcome, Passage, RerankRequest, SampleOptions, Scheme, UtilityRequest,
+};
 use prefix_scheduler::call::Call;
 use rag_metrics::lexical::{contains, token_f1};
 use rand::SeedableRng;
@@ -63,7 +63,7 @@ async fn orders(
     random.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     let request = request(list, settings);
     let ranked = |request: RerankRequest| async {
-        let answer = engine.rerank(&Call::local(), request, None).await?;
+        let answer = engine.reranker.rerank(&Call::local(), request, None).await?;
         anyhow::Ok(answer.passages.iter().map(|passage| passage.index).collect::<Vec<usize>>())
     };
     let mut orders = vec![
@@ -78,7 +78,7 @@ async fn orders(
     }
     if settings.moi > 0 {
         // The paper's outcome is P(query | order) P(order) (Eq. 3).
-        let outcome = Outcome::Joint;
+        let outcome = MoiOutcome::Joint;
         let moi =
             MoiOptions { scheme: Some(Scheme::Random), paper_objective: true, outcome, seed, ..MoiOptions::default() };
         let passages = list.passages[..n.min(settings.moi)].to_vec();
@@ -104,7 +104,7 @@ async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settin
     let passages =
         best.iter().map(|&index| Passage { retriever_score: None, ..list.passages[index].clone() }).collect();
     let request = RerankRequest { passages, method: methods::find("retriever"), ..request(list, settings) };
-    let order = engine.rerank(&Call::local(), request, None).await?.arrangement.order;
+    let order = engine.reranker.rerank(&Call::local(), request, None).await?.arrangement.order;
     Ok(order.into_iter().map(|place| best[place]).collect())
 }
 
@@ -150,7 +150,7 @@ async fn measure(
         gold: Vec::new(),
         passage_tokens,
     };
-    let likelihoods = engine.answer_likelihoods(&call, &task, contexts).await?;
+    let likelihoods = engine.positions.likelihoods(&call, &task, contexts).await?;
     let greedy = BeliefRequest {
         question: list.question.clone(),
         passages: list.passages.clone(),
@@ -159,7 +159,7 @@ async fn measure(
         passage_tokens,
         ..BeliefRequest::default()
     };
-    let answered = engine.sample(&call, greedy, None).await?;
+    let answered = engine.sampler.sample(&call, greedy, None).await?;
     let mut deltas = vec![f64::NAN; contexts.len()];
     if settings.samples > 0 {
         let utility = UtilityRequest {
@@ -175,7 +175,7 @@ async fn measure(
             passage_tokens,
             ..UtilityRequest::default()
         };
-        let report = engine.utility(&call, utility, None).await?;
+        let report = engine.utility.measure(&call, utility, None).await?;
         deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
     }
     let rows = likelihoods.iter().zip(&answered.answers).zip(deltas).map(|((likelihood, answers), delta)| {

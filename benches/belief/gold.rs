@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use engine::belief::SampleOptions;
-use engine::utility::{ContextKind, UtilityRequest};
+use engine::types::{ContextKind, SampleOptions, UtilityRequest};
 use numeric::{mean, pearson};
 use prefix_scheduler::call::Call;
 use rag_metrics::lexical;
@@ -46,8 +45,8 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
                 passage_tokens: Some(sampling::CAP),
                 ..UtilityRequest::default()
             };
-            let report = engine.utility(&Call::local(), request, None).await?;
-            let words = |answers: &[engine::belief::Answer]| {
+            let report = engine.utility.measure(&Call::local(), request, None).await?;
+            let words = |answers: &[engine::types::Answer]| {
                 let by = |score: fn(&str, &[String]) -> f64| {
                     mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())
                 };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use engine::belief::{BeliefRequest, SampleOptions};
+use engine::types::{BeliefRequest, SampleOptions};
 use prefix_scheduler::call::Call;
 use rerankd::config::Config;
 
@@ -34,7 +34,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
         };
         // Wall time on both sides, tokenising and planning included.
         let started = Instant::now();
-        let sampled = engine.sample(&Call::local(), request.clone(), None).await?;
+        let sampled = engine.sampler.sample(&Call::local(), request.clone(), None).await?;
         shared.0 += sampled.usage.tokens as f64;
         shared.1 += started.elapsed().as_secs_f64();
         naive.0 += sampled.usage.naive_tokens as f64;
@@ -44,7 +44,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
             for seed in 0..10 {
                 let options = SampleOptions { samples: Some(1), seed, ..SampleOptions::default() };
                 let one = BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() };
-                engine.sample(&Call::local(), one, None).await?;
+                engine.sampler.sample(&Call::local(), one, None).await?;
             }
         }
         naive.1 += started.elapsed().as_secs_f64();

@@ -31,7 +31,7 @@ mod measure;
 
 use std::path::Path;
 
-use engine::Limits;
+use engine::types::Limits;
 use figures::Figures;
 use rerankd::config::Config;
 

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::Engine;
-use engine::belief::SampleOptions;
 use engine::calibrate::Labelled;
-use engine::compress::Method;
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Passage, RerankRequest};
-use engine::utility::UtilityRequest;
+use engine::types::{
+    Compression, CompressionMethod, ContextOrder, Passage, RerankRequest, SampleOptions, UtilityRequest,
+};
 use prefix_scheduler::call::Call;
 
 use super::list::List;
@@ -25,16 +23,20 @@ pub const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
 #[derive(Debug, Clone, Copy)]
 pub struct Compressor {
     pub name: &'static str,
-    method: Method,
+    method: CompressionMethod,
     rank: &'static str,
 }
 
 /// LongLLMLingua by its own r_k, whose prompts share nothing with the compression, and by the ranking of `rerankd compress`, which
 /// reads passages once for both. Selective-Context does not rank.
 pub const COMPRESSORS: [Compressor; 3] = [
-    Compressor { name: "selective-context", method: Method::SelectiveContext, rank: "retriever" },
-    Compressor { name: "long-llm-lingua", method: Method::LongLlmLingua, rank: "long-llm-lingua" },
-    Compressor { name: "long-llm-lingua by query-generation", method: Method::LongLlmLingua, rank: "query-generation" },
+    Compressor { name: "selective-context", method: CompressionMethod::SelectiveContext, rank: "retriever" },
+    Compressor { name: "long-llm-lingua", method: CompressionMethod::LongLlmLingua, rank: "long-llm-lingua" },
+    Compressor {
+        name: "long-llm-lingua by query-generation",
+        method: CompressionMethod::LongLlmLingua,
+        rank: "query-generation",
+    },
 ];
 
 /// Contexts of a question: the whole passages, and for each ratio and compressor the compressed ones and two others of
@@ -156,12 +158,12 @@ async fn compressed(
         query: list.question.clone(),
         passages: whole.iter().map(own).collect(),
         method: methods::find(rank),
-        context_order: ContextOrder::Given,
+        context_order: ContextOrder::Input,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(method) }),
         ..RerankRequest::default()
     };
     let started = Instant::now();
-    let answer = engine.rerank(&Call::local(), request, None).await?;
+    let answer = engine.reranker.rerank(&Call::local(), request, None).await?;
     let seconds = started.elapsed().as_secs_f64();
     let report = answer.compression.ok_or_else(|| anyhow::anyhow!("no compression in the answer"))?;
     let tokens = report.passages.iter().map(|passage| passage.tokens_after).sum();
@@ -193,7 +195,7 @@ async fn measure(
         gold: Vec::new(),
         passage_tokens: None,
     };
-    let likelihoods = engine.answer_likelihoods(&call, &task, &subsets).await?;
+    let likelihoods = engine.positions.likelihoods(&call, &task, &subsets).await?;
     let mut deltas = vec![f64::NAN; subsets.len()];
     if settings.samples > 0 {
         let utility = UtilityRequest {
@@ -208,7 +210,7 @@ async fn measure(
             },
             ..UtilityRequest::default()
         };
-        let report = engine.utility(&call, utility, None).await?;
+        let report = engine.utility.measure(&call, utility, None).await?;
         deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
     }
     let rows = contexts.into_iter().zip(likelihoods).zip(deltas).map(|(((way, context), likelihood), delta)| {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use engine::Engine;
 use engine::calibrate::Labelled;
-use engine::rerank::{MoiOptions, RerankRequest, Reranked, Scheme};
+use engine::types::{MoiOptions, RerankRequest, Reranked, Scheme};
 use moi::profile::{Profile, Profiles, Subject, arrange};
 use numeric::{mean, standard_deviation as sd};
 use prefix_scheduler::call::Call;
@@ -33,7 +33,7 @@ async fn rank(engine: &Engine, question: &Question, cap: usize, scheme: Scheme) 
         passage_tokens: Some(cap),
         ..RerankRequest::default()
     };
-    Ok(engine.rerank(&Call::local(), request, None).await?)
+    Ok(engine.reranker.rerank(&Call::local(), request, None).await?)
 }
 
 struct Task {
@@ -64,7 +64,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
 async fn profiles(engine: &Engine, questions: &[Question], task: &Task) -> anyhow::Result<Profiles> {
     let mut profiles = Profiles::default();
     for (index, question) in questions.iter().rev().take(task.calibrate).enumerate() {
-        profiles.observe(Subject::Answer, &engine.answer_profile(&Call::local(), &labelled(question, task.cap)).await?);
+        profiles
+            .observe(Subject::Answer, &engine.positions.profile(&Call::local(), &labelled(question, task.cap)).await?);
         let scheme = if index < task.whole { Scheme::Latin } else { Scheme::Prefix };
         let fitted = rank(engine, question, task.cap, scheme).await?;
         for weights in fitted.fit.iter().flat_map(|fit| &fit.bias) {
@@ -127,7 +128,7 @@ async fn judge(engine: &Engine, all: &[Question], most: usize, task: &Task) -> a
             by(stretched(Subject::Question, n, 2)),
             Vec::new(),
         ];
-        let scores = engine.answer_likelihoods(&Call::local(), &labelled, &orders).await?;
+        let scores = engine.positions.likelihoods(&Call::local(), &labelled, &orders).await?;
         for (gained, score) in gained.iter_mut().zip(&scores) {
             gained.push(*score);
         }

@@ -166,7 +166,7 @@ async fn score(
     let mut plan = Plan::new();
     let mut paths: HashMap<Vec<usize>, Vec<NodeId>> = HashMap::new();
     for order in &wanted {
-        let mut segments = vec![prompt.opening.clone()];
+        let mut segments = vec![prompt.prefix.clone()];
         segments.extend(order.iter().map(|&p| {
             let tokens = Arc::clone(&tokens[p]);
             if random { Segment::scored(tokens, 0) } else { Segment::context(tokens) }

@@ -23,8 +23,8 @@ pub struct Passage {
 
 impl Question {
     /// Converts its passages to those of a request.
-    pub fn request_passages(&self) -> Vec<engine::rerank::Passage> {
-        let passage = |(index, passage): (usize, &Passage)| engine::rerank::Passage {
+    pub fn request_passages(&self) -> Vec<engine::types::Passage> {
+        let passage = |(index, passage): (usize, &Passage)| engine::types::Passage {
             id: format!("{index:03}"),
             title: passage.title.clone(),
             text: passage.text.clone(),

@@ -9,7 +9,7 @@ use engine::Engine;
 use engine::methods;
 use engine::methods::query_prompt::QueryPrompt;
 use engine::prompt::PassageTokens;
-use engine::rerank::{MoiOptions, Outcome, RerankRequest, Scheme};
+use engine::types::{MoiOptions, MoiOutcome, RerankRequest, Scheme};
 use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
@@ -120,9 +120,11 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
         let mut pool = questions[0].clone();
         pool.passages =
             questions.iter().flat_map(|question| question.passages.iter().take(2).cloned()).take(n).collect();
-        let naive = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(Random))))?.naive_tokens as f64;
+        let naive = runtime
+            .block_on(engine.reranker.cost(&Call::local(), request(&pool, n, Some(Random))))?
+            .naive_tokens as f64;
         for scheme in [Random, Cyclic, Latin, Trie, Pruned, Prefix, Adaptive] {
-            let cost = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(scheme))))?;
+            let cost = runtime.block_on(engine.reranker.cost(&Call::local(), request(&pool, n, Some(scheme))))?;
             Line::new(&format!("tokens, N = {n}, {scheme:?}"), cost.tokens as f64, "tokens")
                 .ratio(naive / cost.tokens as f64)
                 .print();
@@ -133,9 +135,9 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
 
 /// Tokens and seconds of complete rerank requests by several methods, with passages truncated to 48 tokens.
 fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
-    let outcomes = [Outcome::QueryLikelihood, Outcome::Joint];
+    let outcomes = [MoiOutcome::QueryLikelihood, MoiOutcome::Joint];
     let rows = [
-        ("query generation", "query-generation", None, Outcome::default()),
+        ("query generation", "query-generation", None, MoiOutcome::default()),
         ("MOI, prefix", "moi", None, outcomes[0]),
         ("MOI, random 3N, query likelihood", "moi", Some(Scheme::Random), outcomes[0]),
         ("MOI, random 3N, joint", "moi", Some(Scheme::Random), outcomes[1]),
@@ -148,7 +150,7 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
             request.method = Some(method);
             request.moi.outcome = outcome;
             request.passage_tokens = Some(48);
-            let answer = runtime.block_on(engine.rerank(&Call::local(), request, None))?;
+            let answer = runtime.block_on(engine.reranker.rerank(&Call::local(), request, None))?;
             tokens += answer.usage.tokens as f64 / 2.0;
             seconds += answer.usage.total_ms / 2e3;
         }
@@ -306,7 +308,7 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
     let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
     for question in questions.iter().take(2) {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(&Call::local(), request(question, 10, None), None))?;
+        let answer = runtime.block_on(engine.reranker.rerank(&Call::local(), request(question, 10, None), None))?;
         ours += started.elapsed().as_secs_f64();
         our_tokens += answer.usage.tokens as f64;
         let started = Instant::now();
@@ -323,7 +325,7 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
     use moi::design::{Design, orders};
     let generator = engine.generator()?;
     let tokenizer = generator.tokenizer();
-    let QueryPrompt { opening, query } =
+    let QueryPrompt { prefix: opening, query } =
         QueryPrompt::new(&generator.language, &generator.language.query(&question.question));
     let passages: Vec<Vec<Token>> = question
         .passages

@@ -4,8 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use engine::belief::{BeliefRequest, SampleOptions};
-use engine::rerank::{Passage, RerankRequest, Scheme};
+use engine::types::{BeliefRequest, Passage, RerankRequest, SampleOptions, Scheme};
 use prefix_scheduler::call::Call;
 use tokio::runtime::Runtime;
 
@@ -21,7 +20,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     let small = || request(&questions[0], 3, None);
     let timed = || {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(&Call::local(), small(), None));
+        let answer = runtime.block_on(engine.reranker.rerank(&Call::local(), small(), None));
         answer.map(|_| started.elapsed().as_secs_f64())
     };
     timed()?;
@@ -29,7 +28,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     for round in 0..9 {
         alone.push(timed()?);
         let (engine, large) = (engine.clone(), large.clone());
-        let other = runtime.spawn(async move { engine.rerank(&Call::local(), large, None).await });
+        let other = runtime.spawn(async move { engine.reranker.rerank(&Call::local(), large, None).await });
         // Each repetition starts at a different point of the large request's step.
         std::thread::sleep(Duration::from_millis(1_500 + 41 * round));
         beside.push(timed()?);
@@ -74,7 +73,7 @@ pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyh
         let work = |question: &Question| {
             let (engine, request) = (engine.clone(), request(question, 2, None));
             let request = RerankRequest { passage_tokens: Some(24), ..request };
-            async move { Ok(engine.rerank(&Call::local(), request, None).await.map(drop)?) }
+            async move { Ok(engine.reranker.rerank(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..16].iter().map(work).collect()
     };
@@ -96,7 +95,7 @@ pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> an
                 ..BeliefRequest::default()
             };
             let engine = engine.clone();
-            async move { Ok(engine.sample(&Call::local(), request, None).await.map(drop)?) }
+            async move { Ok(engine.sampler.sample(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..4].iter().map(work).collect()
     };
@@ -123,7 +122,7 @@ pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
     let mut before = 0.0;
     for index in 0..1_000 {
         let call = Call::local();
-        let work = engine.rerank(&call, mixed(index), None);
+        let work = engine.reranker.rerank(&call, mixed(index), None);
         let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_mins(10) };
         let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
         if index == 100 {

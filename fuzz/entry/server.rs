@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use engine::Engine;
 use engine::models::{GeneratorModel, Models, ServedGenerator};
 use engine::position_bias::PositionBias;
-use engine::{Engine, Limits};
+use engine::types::Limits;
 use prefix_scheduler::call::Admission;
 use prefix_scheduler::model::{Capacity, Generator, GeneratorInfo, entailment::Entailment};
 use prefix_scheduler::scheduler::Status;
@@ -86,7 +87,7 @@ async fn engine() -> Engine {
         bytes: 0,
         trained_context: 4_096,
         chat: false,
-        frame: prefix_scheduler::model::Frame::Chat,
+        frame: prefix_scheduler::model::PromptFormat::Chat,
         yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
         compute: "cpu".into(),
         adapter: None,

@@ -9,7 +9,7 @@ use super::sealed::{Fault, ProfileError, SealedFile};
 use engine::fusion::calibration::Calibration;
 use models::store::Store;
 
-/// Version of the file. It also changes with the built-in weights of the mixture (`engine::fusing`), to which calibrations belong.
+/// Version of the file. It also changes with the built-in weights of the mixture (`engine::fusion::mixture`), to which calibrations belong.
 const FORMAT: u64 = 1;
 
 /// The file of one generator and template.
@@ -82,8 +82,9 @@ fn checked(content: Content) -> Result<Vec<Calibration>, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::fusion::calibration::{Mix, Source};
+    use engine::fusion::calibration::Mix;
     use engine::fusion::platt::Platt;
+    use engine::types::Source;
 
     fn file(folder: &Path) -> CalibrationFile {
         CalibrationFile(SealedFile { path: folder.join("a.json"), generator: "ab".into(), template: "t-1".into() })

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
 use engine::methods::yes_no_words;
-use engine::models::{FileRead, GeneratorModel, Published, Role};
-use engine::prompt::{Frame, YesNoPrompt};
+use engine::models::{FileRead, GeneratorModel, Published};
+use engine::types::Role;
 use models::catalog;
 use models::llama::{self, Vocabulary, reencode};
 use models::store::{Located, Store, StoreError};
 use prefix_scheduler::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
+use prefix_scheduler::model::{PromptFormat, YesNoPrompt};
 use prefix_scheduler::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
 
 /// The store lacks the file that a key names.
@@ -101,7 +102,7 @@ pub struct LocatedGenerator {
 impl LocatedGenerator {
     /// The identity that its measurements belong to ([`measured_on`]).
     #[must_use]
-    pub fn measured_on(&self, frame: Frame) -> String {
+    pub fn measured_on(&self, frame: PromptFormat) -> String {
         measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame, self.yes_no)
     }
 }
@@ -208,22 +209,22 @@ fn locate(
 
 /// True if prompts get a chat template. If llama.cpp does not know a template, prompts are plain text. A template that is
 /// configured to be evaluated and is missing or invalid stops the start.
-fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Path) -> Result<bool, ModelError> {
+fn has_template(section: Role, frame: PromptFormat, vocabulary: &Vocabulary, path: &Path) -> Result<bool, ModelError> {
     let (path, section) = (path.display().to_string(), section.name());
     match vocabulary.chat_frame(frame) {
-        Ok(None) if frame == Frame::Jinja => {
+        Ok(None) if frame == PromptFormat::Jinja => {
             let problem = format!("the file has no chat template to evaluate: set {section}.chat_template=auto");
             Err(ModelError::Unusable { path, problem })
         }
         Ok(found) => Ok(found.is_some()),
-        Err(problem) if frame == Frame::Jinja => {
+        Err(problem) if frame == PromptFormat::Jinja => {
             let problem = format!(
                 "the chat template cannot be evaluated: {problem}. {section}.chat_template=auto leaves it to llama.cpp"
             );
             Err(ModelError::Unusable { path, problem })
         }
         Err(problem) => {
-            let evaluates = matches!(vocabulary.chat_frame(Frame::Jinja), Ok(Some(_)));
+            let evaluates = matches!(vocabulary.chat_frame(PromptFormat::Jinja), Ok(Some(_)));
             let advice =
                 if evaluates { format!("; {section}.chat_template=jinja evaluates it") } else { String::new() };
             let problem = format!("{problem}: prompts are plain text{advice}");
@@ -306,8 +307,8 @@ mod tests {
             let path = format!("{}/tests/golden/vocabulary/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
             has_template(Role::Scorer, frame, &Vocabulary::load(Path::new(&path)).unwrap(), Path::new(&path))
         };
-        assert_eq!(Frame::ALL.map(|frame| has("byte_level", frame)), [Ok(false), Ok(true), Ok(false)]);
-        let refused = has("sentence_piece", Frame::Jinja).unwrap_err().to_string();
+        assert_eq!(PromptFormat::ALL.map(|frame| has("byte_level", frame)), [Ok(false), Ok(true), Ok(false)]);
+        let refused = has("sentence_piece", PromptFormat::Jinja).unwrap_err().to_string();
         for part in [
             "sentence_piece.gguf: the chat template cannot be evaluated",
             "only with documents",
@@ -315,6 +316,10 @@ mod tests {
         ] {
             assert!(refused.contains(part), "{refused}");
         }
-        assert_eq!(has("sentence_piece", Frame::Chat), Ok(false), "llama.cpp does not know it: prompts are plain");
+        assert_eq!(
+            has("sentence_piece", PromptFormat::Chat),
+            Ok(false),
+            "llama.cpp does not know it: prompts are plain"
+        );
     }
 }

@@ -6,7 +6,8 @@ use anyhow::Context;
 
 use crate::config::Config;
 use crate::config::rerankers::PassageModel;
-use engine::models::{Models, Role};
+use engine::models::Models;
+use engine::types::Role;
 use models::catalog;
 use models::llama;
 use models::onnx::{self, PassageNetwork};

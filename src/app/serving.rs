@@ -16,9 +16,9 @@ use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, notify,
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{Origin, ProfileFile};
 use crate::config::Config;
-use engine::models::{Role, ServedGenerator};
-use engine::rerank::{Passage, RerankRequest};
-use engine::{Engine, Limits, methods};
+use engine::models::ServedGenerator;
+use engine::types::{Limits, Passage, RerankRequest, Role};
+use engine::{Engine, methods};
 use prefix_scheduler::call::{Admission, Call};
 use prefix_scheduler::model::reranker::Shortening;
 use prefix_scheduler::scheduler::reranker::{List, ScoreError};
@@ -278,7 +278,7 @@ async fn warm_up(engine: &Engine, role: Role) {
     let mut pause = FIRST_PAUSE;
     loop {
         let began = Instant::now();
-        match own.rerank(&Call::local(), trial(role), None).await {
+        match own.reranker.rerank(&Call::local(), trial(role), None).await {
             Ok(_) => return tracing::info!(milliseconds = began.elapsed().as_millis(), "{} tried", role.name()),
             Err(error) => {
                 let again = format!("in {} ms", pause.as_millis());

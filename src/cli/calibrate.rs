@@ -8,11 +8,11 @@ use clap::{Args, ValueEnum};
 use super::{Failure, SettingsArgs, calibrations, input, output, position_bias};
 use crate::app::profile_file::Origin;
 use crate::{app, telemetry};
+use engine::Engine;
 use engine::calibrate::Labelled;
 use engine::position_bias::refusal;
 use engine::prompt::TEMPLATE_VERSION;
-use engine::rerank::{MoiOptions, RerankRequest, Scheme};
-use engine::{Engine, EngineError};
+use engine::types::{EngineError, MoiOptions, RerankRequest, Scheme};
 use files::RELEVANT;
 use files::{Empty, Warnings};
 use moi::profile::{Profiles, Subject, shape};
@@ -221,11 +221,11 @@ async fn measure(
             gold: question.labels.iter().map(|label| *label >= RELEVANT).collect(),
             passage_tokens: args.max_passage_tokens,
         };
-        answer_profile = Some(engine.answer_profile(&Call::local(), &task).await?);
+        answer_profile = Some(engine.positions.profile(&Call::local(), &task).await?);
     }
     if args.subject != SubjectName::Answer {
         let request = whole_orders(question, args.max_passage_tokens);
-        let fit = match engine.rerank(&Call::local(), request, None).await {
+        let fit = match engine.reranker.rerank(&Call::local(), request, None).await {
             Ok(answer) => answer.fit,
             // Orders of all passages take many times the tokens of the answer's prompts. A retry would fail as well, so
             // the answer's profile counts.

@@ -7,7 +7,7 @@ use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::ProfileError;
 use crate::{app, telemetry};
 use engine::fusion::calibration::Calibration;
-use engine::models::Role;
+use engine::types::Role;
 
 /// The name for all methods.
 const ALL: &str = "all";

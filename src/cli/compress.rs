@@ -10,10 +10,9 @@ use super::connection::ConnectionArgs;
 use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
 use crate::telemetry;
-use engine::compress::{Method, Unit, recover};
+use engine::compress::recover;
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Passage, RerankRequest};
+use engine::types::{Compression, CompressionMethod, CompressionUnit, ContextOrder, Passage, RerankRequest};
 use files::Warnings;
 use numeric::real;
 use protocol::v1;
@@ -107,13 +106,13 @@ impl CompressionArgs {
     pub(super) fn options(&self, method: CompressionName) -> Compression {
         Compression {
             method: match method {
-                CompressionName::LongLlmLingua => Method::LongLlmLingua,
-                CompressionName::SelectiveContext => Method::SelectiveContext,
+                CompressionName::LongLlmLingua => CompressionMethod::LongLlmLingua,
+                CompressionName::SelectiveContext => CompressionMethod::SelectiveContext,
             },
             unit: self.unit.map(|unit| match unit {
-                UnitName::Sentence => Unit::Sentence,
-                UnitName::Phrase => Unit::Phrase,
-                UnitName::Token => Unit::Token,
+                UnitName::Sentence => CompressionUnit::Sentence,
+                UnitName::Phrase => CompressionUnit::Phrase,
+                UnitName::Token => CompressionUnit::Token,
             }),
             ratio: self.ratio,
             target_tokens: self.target_tokens.and_then(|tokens| usize::try_from(tokens).ok()),
@@ -141,7 +140,7 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
         query: args.query.clone().unwrap_or_default(),
         passages: if given_order { in_given_order(passages) } else { passages },
         // There is no ranking to arrange by.
-        context_order: if given_order { ContextOrder::Given } else { ContextOrder::default() },
+        context_order: if given_order { ContextOrder::Input } else { ContextOrder::default() },
         method: methods::find(ranked_by),
         top_n: args.top_n,
         compression: Some(args.compression.options(args.method)),

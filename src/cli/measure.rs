@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
-use engine::belief::MeasureOptions;
-use engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
+use engine::sampling::measure_answers;
+use engine::types::{BeliefReport, MeasureInput, MeasureOptions, Response};
 use files::Warnings;
 use rag_metrics::belief::seper::Aggregate;
 use rag_metrics::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};

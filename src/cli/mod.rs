@@ -156,9 +156,9 @@ impl Failure {
     }
 }
 
-impl From<engine::EngineError> for Failure {
-    fn from(error: engine::EngineError) -> Self {
-        use engine::EngineError;
+impl From<engine::types::EngineError> for Failure {
+    fn from(error: engine::types::EngineError) -> Self {
+        use engine::types::EngineError;
         match error {
             EngineError::Invalid { .. }
             | EngineError::TooLong { .. }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Failure, output};
-use engine::opening::Opening;
+use engine::types::PromptPrefix;
 use files::Warnings;
 use files::examples::examples;
 
@@ -22,7 +22,7 @@ pub(super) struct OpeningArgs {
 
 impl OpeningArgs {
     /// Refuses an invalid instruction or examples before a model is loaded or a list is ranked.
-    pub(super) fn opening(&self) -> Result<Opening, Failure> {
+    pub(super) fn opening(&self) -> Result<PromptPrefix, Failure> {
         if self.instruction.as_ref().is_some_and(|text| text.trim().is_empty()) {
             return Err(Failure::Input("--instruction: must not be empty".to_owned()));
         }
@@ -30,7 +30,7 @@ impl OpeningArgs {
         let read = |path: &Path| examples(path, &mut warnings);
         let examples = self.examples.as_deref().map_or(Ok(Vec::new()), read)?;
         output::warn(&warnings);
-        let opening = Opening { instruction: self.instruction.clone().unwrap_or_default(), examples };
+        let opening = PromptPrefix { instruction: self.instruction.clone().unwrap_or_default(), examples };
         opening.check_texts().map_err(|error| Failure::Input(format!("--{error}")))?;
         Ok(opening)
     }

@@ -8,10 +8,10 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
-use engine::brief;
-use engine::rerank::RerankRequest;
+use engine::types::RerankRequest;
 use files::Warnings;
 use protocol::v1;
+use rag_metrics::brief;
 
 /// True if standard output is a terminal.
 pub(super) fn on_terminal() -> bool {

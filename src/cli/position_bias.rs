@@ -27,7 +27,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
     let answer = match &args.server {
         Some(address) => client::position_bias(&args.connection.server(address)?).await?,
         None => {
-            let located = app::identify(models::Role::Generator, &config.generator, &config.store);
+            let located = app::identify(engine::types::Role::Generator, &config.generator, &config.store);
             let located = located.map_err(anyhow::Error::from)?;
             let measured = located.measured_on(config.generator.frame);
             let (mut profiles, mut problems) = (Vec::new(), Vec::new());

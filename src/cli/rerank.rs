@@ -13,10 +13,11 @@ use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output, rerank_lists};
 use crate::config::Config;
 use crate::{app, telemetry};
-use engine::fusing::{FusionMode, FusionOptions};
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use engine::types::{
+    Compression, ContextOrder, FusionMode, FusionOptions, Inline, MoiOptions, MoiOutcome, RerankEvent, RerankRequest,
+    Scheme,
+};
 use files::Warnings;
 use moi::domain::Domain;
 use prefix_scheduler::call::Call;
@@ -227,11 +228,10 @@ impl RerankArgs {
             }),
             orders: self.orders,
             depth: self.depth,
-            token_budget: self.token_budget,
             fit_budget: self.fit_budget,
             outcome: match self.outcome {
-                OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
-                OutcomeName::Joint => Outcome::Joint,
+                OutcomeName::QueryLikelihood => MoiOutcome::QueryLikelihood,
+                OutcomeName::Joint => MoiOutcome::Joint,
             },
             domain: self.domain.map(|domain| match domain {
                 DomainName::LogWinsorZ => Domain::LogWinsorZ,
@@ -258,6 +258,7 @@ impl RerankArgs {
             },
             only_helpful: self.only_helpful,
             auto_k: self.auto_k,
+            token_budget: self.token_budget,
             latency_budget_ms: self.latency_budget_ms,
             top_n: self.top_n,
             score_threshold: self.score_threshold,
@@ -266,12 +267,12 @@ impl RerankArgs {
             compression: self.compression()?,
             inline: (self.measure_entropy || !self.reference.is_empty())
                 .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
-            opening: self.opening.opening()?,
+            prefix: self.opening.opening()?,
             context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
                 ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
                 ContextOrderName::Descending => ContextOrder::Descending,
                 ContextOrderName::Reverse => ContextOrder::Reverse,
-                ContextOrderName::Given => ContextOrder::Given,
+                ContextOrderName::Given => ContextOrder::Input,
             }),
             ..RerankRequest::default()
         })
@@ -322,7 +323,7 @@ pub(super) async fn ask(
             let engine = app::engine(config).await?;
             let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
             let call = Call::local();
-            let work = engine.rerank(&call, request.clone(), Some(sender));
+            let work = engine.reranker.rerank(&call, request.clone(), Some(sender));
             let show = async {
                 while let Some(event) = events.recv().await {
                     if let RerankEvent::Progress { done, total } = event {

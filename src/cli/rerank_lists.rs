@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rerank::{Format, RerankArgs};
 use super::{Failure, backend, input, output};
 use crate::config::Config;
-use engine::rerank::RerankRequest;
+use engine::types::RerankRequest;
 use files::{Empty, Warnings, trec};
 use protocol::backend::Refusal;
 use protocol::v1;

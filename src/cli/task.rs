@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
-use engine::task::{Task, TaskKind};
+use engine::types::{Task, TaskKind};
 use protocol::v1;
 
 /// The generator's task; shared by `utility`, `evaluate` and `analyse`.

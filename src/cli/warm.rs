@@ -10,7 +10,7 @@ use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::{app, telemetry};
 use engine::Engine;
-use engine::rerank::Passage;
+use engine::types::Passage;
 use files::{Empty, Warnings};
 use prefix_scheduler::call::Call;
 use protocol::{client, v1};
@@ -69,7 +69,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
             // Memory is lost when this command ends, so states must go to disk.
             config.scheduler.warm.memory_bytes = 1;
             let engine = app::engine(&config).await?;
-            if !engine.keeps_on_disk()? {
+            if !engine.prefiller.keeps_on_disk()? {
                 let problem = "passage_cache.disk: no states can be cached in this folder; the log above says why";
                 return Err(Failure::Input(problem.into()));
             }
@@ -148,7 +148,7 @@ async fn local(
 ) -> Result<v1::WarmPassagesResponse, Failure> {
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let (call, model) = (Call::local(), engine.scorer()?.info.name.clone());
-    let work = engine.warm(&call, passages.to_vec(), Some(sender));
+    let work = engine.prefiller.prefill(&call, passages.to_vec(), Some(sender));
     let show = async {
         while let Some(progress) = events.recv().await {
             on_progress(&client::local_warm(&model, &progress));

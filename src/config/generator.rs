@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use super::keys::Keys;
-use engine::prompt::{Frame, YesNoPrompt};
 use models::llama::{self, CacheType};
+use prefix_scheduler::model::{PromptFormat, YesNoPrompt};
 
 /// More layers than a model has.
 const ALL_LAYERS: u32 = 999;
@@ -14,7 +14,8 @@ const ALL_LAYERS: u32 = 999;
 const MOST_SCALE: f32 = 100.0;
 
 /// Chat templates by their values in the configuration, the default first.
-pub const FRAMES: [(&str, Frame); 3] = [("auto", Frame::Chat), ("jinja", Frame::Jinja), ("off", Frame::Plain)];
+pub const FRAMES: [(&str, PromptFormat); 3] =
+    [("auto", PromptFormat::Chat), ("jinja", PromptFormat::Jinja), ("off", PromptFormat::Plain)];
 
 /// A generator and its load settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +35,7 @@ pub struct Generator {
     /// Number type of the KV cache.
     pub cache_type: CacheType,
     /// Format of prompts.
-    pub frame: Frame,
+    pub frame: PromptFormat,
     /// The prompt of the method `yes-no`; `None` to choose it by the model's names.
     pub yes_no_prompt: Option<YesNoPrompt>,
     /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.

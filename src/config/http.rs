@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::keys::Keys;
 use super::rerankers::Rerankers;
 use super::{ADDRESS, AccessFiles, Config, ConfigError};
-use engine::methods::{self, MethodRef};
-use engine::models::Role;
+use engine::methods;
+use engine::types::{MethodRef, Role};
 
 /// Settings of HTTP/JSON and of tei.v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Http {
             self.aliases.iter().filter_map(|(name, method)| Some((format!("http.model_aliases: {name}"), (*method)?)));
         for (key, method) in configured.into_iter().chain(aliases) {
             let judge = method.asks_judge().then_some("entailment");
-            for section in method.beside().map(Role::name).into_iter().chain(judge) {
+            for section in method.passage_model().map(Role::name).into_iter().chain(judge) {
                 if !is_configured(section) {
                     faults.push(format!("{key}: {} needs {section}.model, which is \"off\"", method.name()));
                 }

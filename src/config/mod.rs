@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use engine;
-use engine::models::Role;
+use engine::types::Role;
 use models::store::Store;
 use models::{catalog, fetch};
 use prefix_scheduler::scheduler::entailment::EntailmentOptions;
@@ -125,7 +125,7 @@ pub struct Config {
     /// Settings of HTTP/JSON and of tei.v1.
     pub http: Http,
     /// Limits of a request.
-    pub limits: engine::Limits,
+    pub limits: engine::types::Limits,
     /// Maximum number of calls in the server, waiting and running.
     pub queue_length: usize,
     /// Settings of the generator's scheduler.
@@ -290,8 +290,8 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
 }
 
 /// Limits of a request.
-fn limits(permit_wait: Option<Duration>, keys: &mut Keys) -> engine::Limits {
-    engine::Limits {
+fn limits(permit_wait: Option<Duration>, keys: &mut Keys) -> engine::types::Limits {
+    engine::types::Limits {
         passages: keys.number("limits.passages", 1..=10_000),
         query_bytes: keys.number("limits.query_bytes", 1..=1 << 30),
         passage_bytes: keys.number("limits.passage_bytes", 1..=1 << 30),

@@ -1,6 +1,6 @@
 use super::*;
-use engine::prompt::Frame;
 use models::llama::CacheType;
+use prefix_scheduler::model::PromptFormat;
 
 fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let folder = tempfile::tempdir().unwrap();
@@ -18,16 +18,16 @@ fn later_sources_win() {
     let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "off")];
     let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
     assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
-    assert_eq!(config.generator.frame, Frame::Plain);
+    assert_eq!(config.generator.frame, PromptFormat::Plain);
     assert_eq!(config.limits.query_bytes, 16_384);
 }
 
 #[test]
 fn a_chat_template_is_recognised_evaluated_or_off() {
     let frame = |text: &str| load(text, &[], &[]).map(|config| config.generator.frame);
-    assert_eq!(frame("").unwrap(), Frame::Chat);
-    assert_eq!(frame("[generator]\nchat_template = \"jinja\"").unwrap(), Frame::Jinja);
-    assert_eq!(frame("[generator]\nchat_template = \"off\"").unwrap(), Frame::Plain);
+    assert_eq!(frame("").unwrap(), PromptFormat::Chat);
+    assert_eq!(frame("[generator]\nchat_template = \"jinja\"").unwrap(), PromptFormat::Jinja);
+    assert_eq!(frame("[generator]\nchat_template = \"off\"").unwrap(), PromptFormat::Plain);
     let faults = frame("[generator]\nchat_template = true").unwrap_err().faults;
     assert_eq!(faults, ["generator.chat_template: must be one of auto, jinja, off, is true"]);
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::{common, program};
 use common::Scripted;
 use common::scripted::overlap_script;
+use engine::Engine;
 use engine::preferences::{PreferenceRequest, Scored};
-use engine::rerank::Passage;
-use engine::{Engine, EngineError};
+use engine::types::{EngineError, Passage};
 use prefix_scheduler::plan::Token;
 use program::{alone, command, error, run, succeeded};
 use serde_json::{Value, json};
@@ -78,10 +78,10 @@ async fn scripted_engine() -> Engine {
 #[tokio::test]
 async fn both_parts_are_the_log_probabilities_of_the_whole_prompt() {
     let engine = scripted_engine().await;
-    let frame = engine.prompt_frame().unwrap();
+    let frame = engine.preferences.prompt_frame().unwrap();
     let near = |left: f64, right: f64| assert!((left - right).abs() < 1e-9, "{left} {right}");
     for texts in [&["a mill", "he sees a river", "who knows it"][..], &["only one"]] {
-        let scores = engine.preferences(&common::call(), request(texts, Scored::Orders(4))).await.unwrap();
+        let scores = engine.preferences.score(&common::call(), request(texts, Scored::Orders(4))).await.unwrap();
         // One passage has one order.
         assert_eq!(scores.orders.len(), if texts.len() == 1 { 1 } else { 4 });
         assert_eq!(
@@ -89,23 +89,23 @@ async fn both_parts_are_the_log_probabilities_of_the_whole_prompt() {
             (scores.orders.len(), scores.orders.len())
         );
         for (at, order) in scores.orders.iter().enumerate() {
-            let mut history = frame.opening.clone();
+            let mut history = frame.prefix.clone();
             let passages: f64 = order.iter().map(|&index| scripted(&mut history, &scores.passages[index])).sum();
             near(scores.passages_in_order[at], passages);
             history.extend(&frame.cue);
             near(scores.query_after_order[at], scripted(&mut history, &scores.query));
         }
         for (index, passage) in scores.passages.iter().enumerate() {
-            let mut history = [&frame.opening[..], passage, &frame.cue].concat();
+            let mut history = [&frame.prefix[..], passage, &frame.cue].concat();
             near(scores.query_after_passage[index], scripted(&mut history, &scores.query));
         }
-        let mut history = [&frame.opening[..], &frame.cue].concat();
+        let mut history = [&frame.prefix[..], &frame.cue].concat();
         near(scores.query_alone.unwrap(), scripted(&mut history, &scores.query));
         // The other kinds score less, with equal values.
-        let alone = engine.preferences(&common::call(), request(texts, Scored::Passages)).await.unwrap();
+        let alone = engine.preferences.score(&common::call(), request(texts, Scored::Passages)).await.unwrap();
         assert_eq!((&alone.query_after_passage, alone.query_alone), (&scores.query_after_passage, scores.query_alone));
         assert!(alone.orders.is_empty() && alone.passages_in_order.is_empty());
-        let tokens = engine.preferences(&common::call(), request(texts, Scored::Tokens)).await.unwrap();
+        let tokens = engine.preferences.score(&common::call(), request(texts, Scored::Tokens)).await.unwrap();
         assert_eq!((&tokens.passages, &tokens.query), (&scores.passages, &scores.query));
         assert!(tokens.query_after_passage.is_empty() && tokens.query_alone.is_none());
     }
@@ -119,7 +119,7 @@ async fn orders_are_distinct_and_follow_from_the_seed() {
         let engine = engine.clone();
         async move {
             let request = PreferenceRequest { seed, ..request(&texts, Scored::Orders(count)) };
-            engine.preferences(&common::call(), request).await.unwrap().orders
+            engine.preferences.score(&common::call(), request).await.unwrap().orders
         }
     };
     let first = orders(10, 1).await;
@@ -137,7 +137,7 @@ async fn a_question_that_cannot_be_scored_is_refused_by_field() {
     let engine = scripted_engine().await;
     let refused = |request: PreferenceRequest| {
         let engine = engine.clone();
-        async move { engine.preferences(&common::call(), request).await.unwrap_err() }
+        async move { engine.preferences.score(&common::call(), request).await.unwrap_err() }
     };
     let field = |error: EngineError| match error {
         EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } => field,
@@ -157,7 +157,7 @@ async fn a_question_that_cannot_be_scored_is_refused_by_field() {
     // Each passage fits the 4,096 cells, both together do not. Without orders each has its own prompt.
     assert_eq!(field(refused(twice.clone()).await), "passages");
     twice.scored = Scored::Passages;
-    engine.preferences(&common::call(), twice).await.unwrap();
+    engine.preferences.score(&common::call(), twice).await.unwrap();
     assert_eq!(field(refused(request(&[&"word ".repeat(1_000)], Scored::Passages)).await), "passages[0].text");
 }
 

@@ -45,7 +45,7 @@ fn a_wrong_option_is_not_blamed_on_the_lines() {
         (&["rerank", "--lists", &file, "--latency-budget-ms=-1"], "latency_budget_ms: "),
         (&["rerank", "--lists", &file, "--method", "first", "--instruction", "Find."], "instruction: first does not"),
         (&["rerank", "--lists", &file, "--compress", "selective-context", "--ratio", "2"], "ratio: "),
-        (&["rerank", "--lists", &file, "--method", "cascade", "--orders", "5"], "moi: only token_budget"),
+        (&["rerank", "--lists", &file, "--method", "cascade", "--orders", "5"], "moi: only seed"),
         (&["rerank", "--lists", &file, "--reference", " "], "utility.references[0]: must not be empty"),
     ] {
         let absent = ["--set", "generator.model=absent"];

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::Engine;
 use engine::models::{GeneratorModel, Models, ServedGenerator};
 use engine::position_bias::PositionBias;
-use engine::{Engine, Limits};
+use engine::types::Limits;
 use prefix_scheduler::call::{Admission, Call};
 use rerankd::config::Config;
 pub mod failures;
@@ -97,7 +98,7 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            frame: prefix_scheduler::model::Frame::Chat,
+            frame: prefix_scheduler::model::PromptFormat::Chat,
             yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,
@@ -274,11 +275,11 @@ pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
 
 /// [`with_scripted_reranker`] with this delay per passage.
 pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
-    with_slow_scorer(engine, engine::models::Role::Reranker, name, delay)
+    with_slow_scorer(engine, engine::types::Role::Reranker, name, delay)
 }
 
 /// [`with_slow_reranker`] for a model of this role.
-pub fn with_slow_scorer(engine: &Engine, role: engine::models::Role, name: &str, delay: Duration) -> Engine {
+pub fn with_slow_scorer(engine: &Engine, role: engine::types::Role, name: &str, delay: Duration) -> Engine {
     use prefix_scheduler::scheduler::entailment::ConfiguredModel;
     use prefix_scheduler::scheduler::reranker::PassageScorer;
     let scored = Arc::default();

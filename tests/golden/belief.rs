@@ -6,9 +6,8 @@ use std::path::Path;
 
 use crate::common;
 use common::real_judge;
-use engine::EngineError;
-use engine::belief::MeasureOptions;
-use engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
+use engine::sampling::measure_answers;
+use engine::types::{BeliefReport, EngineError, MeasureInput, MeasureOptions, Response};
 use models::onnx;
 use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::scheduler::ScheduleError;

@@ -5,10 +5,9 @@
 
 use crate::common;
 use engine::Engine;
-use engine::fusing::FusionMode;
 use engine::methods;
 use engine::prompt::PassageTokens;
-use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use engine::types::{FusionMode, MoiOptions, Passage, RerankRequest, Scheme};
 use rag_metrics::agreement::Correlation;
 use rerankd::config::Config;
 use serde_json::Value;
@@ -87,7 +86,7 @@ async fn utilities_agree_with_an_independent_program() {
             ..RerankRequest::default()
         };
         assert!(request.method.is_some(), "{name}");
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         let mut utilities = vec![f64::NAN; passages.len()];
         for placed in &answer.passages {
             utilities[placed.index] = placed.utility;
@@ -146,7 +145,7 @@ async fn orders_agree_with_an_independent_program() {
             request.fusion.mode = FusionMode::On;
             request.moi.settle_probability = Some(0.5);
         }
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
         assert_eq!(serde_json::to_value(order).unwrap(), expected["order"], "{name}");
     }
@@ -166,16 +165,17 @@ async fn the_served_fusion_agrees_with_an_independent_program() {
     let query = golden["query"].as_str().unwrap().to_owned();
     let request = RerankRequest { query, passages, ..RerankRequest::default() };
     let embedding = RerankRequest { method: methods::find("embedding"), ..request.clone() };
-    let cosines = engine.rerank(&common::call(), embedding, None).await.unwrap();
+    let cosines = engine.reranker.rerank(&common::call(), embedding, None).await.unwrap();
     for placed in &cosines.passages {
         let expected = numbers(&served["cosines"])[placed.index];
         assert!((placed.utility - expected).abs() < OF_COSINES, "{}: {} {expected}", placed.index, placed.utility);
     }
     let settled = MoiOptions { settle_probability: Some(0.5), ..MoiOptions::default() };
-    let answer = engine.rerank(&common::call(), RerankRequest { moi: settled, ..request }, None).await.unwrap();
+    let answer =
+        engine.reranker.rerank(&common::call(), RerankRequest { moi: settled, ..request }, None).await.unwrap();
     assert_eq!((answer.fusion.unwrap().weight, answer.fusion.unwrap().embedding), (0.35, Some(0.6)));
     for placed in &answer.passages {
-        let signals = placed.signals.unwrap();
+        let signals = placed.score_parts.unwrap();
         let parts = [("model", signals.model), ("embedding", signals.embedding), ("source", signals.source)];
         for (name, part) in parts {
             let (part, expected) = (part.unwrap(), numbers(&served["signals"][name])[placed.index]);
@@ -203,10 +203,10 @@ async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
     let of = |id: &str| passages.iter().position(|passage| passage.id == id).unwrap();
     let (answers, other) = (of("mill-power"), of("senn-course"));
     let request = RerankRequest { query, passages: passages.clone(), ..RerankRequest::default() };
-    let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+    let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
     let placed = |index: usize| answer.passages.iter().position(|placed| placed.index == index).unwrap();
     assert!(placed(answers) < 3, "{}", placed(answers));
-    let signals = |index: usize| answer.passages[placed(index)].signals.unwrap();
+    let signals = |index: usize| answer.passages[placed(index)].score_parts.unwrap();
     let (ours, theirs) = (signals(answers), signals(other));
     assert!(ours.embedding > theirs.embedding && ours.model < theirs.model, "{ours:?} {theirs:?}");
 }
@@ -236,7 +236,7 @@ async fn orders_by_random_weights_agree_with_an_independent_program() {
             ..RerankRequest::default()
         };
         assert!(request.method.is_some(), "{name}");
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
         *moved.entry(name.to_owned()).or_default() += usize::from(!order.is_sorted());
         assert_eq!(serde_json::to_value(order).unwrap(), expected["order"], "{name}, {}", expected["query"]);
@@ -257,7 +257,7 @@ async fn self_consistency_agrees_with_an_independent_program() {
         method: methods::find("self-consistency"),
         ..RerankRequest::default()
     };
-    let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+    let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
     let told = answer.warnings.iter().find(|warning| warning.contains("orders gave the answer")).unwrap();
     println!("{told}; {expected}");
     let (count, text) = told.split_once(" of 6 orders gave the answer ").unwrap();
@@ -283,7 +283,7 @@ async fn mixture_of_interventions_agrees_with_an_independent_program() {
             moi: MoiOptions { scheme: Some(Scheme::Random), depth, ..MoiOptions::default() },
             ..RerankRequest::default()
         };
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         let fit = answer.fit.unwrap();
         assert_eq!(fit.observations, observations, "{name}");
         let expected = numbers(&fits[name]["utilities"]);
@@ -312,7 +312,7 @@ async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() 
         let passages = order.iter().map(|index| all[*index].clone()).collect();
         let query = golden["query"].as_str().unwrap().into();
         let request = RerankRequest { query, passages, method: methods::find(method), ..RerankRequest::default() };
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         answer.passages.iter().map(|placed| (order[placed.index], placed.utility)).collect::<Vec<_>>()
     };
     let (mut sure, mut near) = (Vec::new(), Vec::new());
@@ -371,7 +371,7 @@ async fn semantic_utility_agrees_with_an_independent_program() {
             moi: MoiOptions { seed: seed as u64, ..MoiOptions::default() },
             ..RerankRequest::default()
         };
-        for placed in engine.rerank(&common::call(), request, None).await.unwrap().passages {
+        for placed in engine.reranker.rerank(&common::call(), request, None).await.unwrap().passages {
             sums[placed.index] += placed.utility;
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::{common, http};
 use common::scripted::Fault;
 use common::{LIMITS, Scripted};
-use engine::Limits;
+use engine::types::Limits;
 use http::{Answer, Served, alone, options, serve, serve_with};
 use prefix_scheduler::model::Capacity;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{common, http};
 use common::{LIMITS, Scripted};
-use engine::Limits;
+use engine::types::Limits;
 use http::{alone, serve_engine};
 use prefix_scheduler::model::Capacity;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::common::Scripted;
 use crate::http::{Answer, Served, options, serve_with};
-use engine::Limits;
+use engine::types::Limits;
 use server::http::HttpOptions;
 
 const LONG: usize = 1 << 20;

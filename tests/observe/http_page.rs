@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::{common, http, page};
 use common::{LIMITS, Scripted};
+use engine::Engine;
 use engine::models::{GeneratorModel, Models, Published};
-use engine::{Engine, Limits};
+use engine::types::Limits;
 use http::{Served, alone};
 use page::Page;
 use prefix_scheduler::call::{Admission, Place, Terms};

@@ -170,8 +170,7 @@ async fn an_invalid_request_and_one_beyond_its_budget_are_refused_for_their_reas
     let observable = start(Scripted::default()).await;
     let mut client = observable.server.client().await;
     assert_eq!(client.rerank(wire("", &PASSAGES)).await.unwrap_err().code(), Code::InvalidArgument);
-    let moi = v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() };
-    let expensive = v1::RerankRequest { moi: Some(moi), ..wire("who?", &PASSAGES) };
+    let expensive = v1::RerankRequest { token_budget: 1, ..wire("who?", &PASSAGES) };
     let status = client.rerank(expensive).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     let page = observable.scrape().await;

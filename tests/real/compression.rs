@@ -5,10 +5,9 @@ use std::sync::Arc;
 use crate::{common, program};
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use engine::compress::Method;
 use engine::methods;
 use engine::methods::query_prompt::QueryPrompt;
-use engine::rerank::{Compression, Passage, RerankRequest};
+use engine::types::{Compression, CompressionMethod, Passage, RerankRequest};
 use prefix_scheduler::plan::{Plan, Segment, Token};
 use program::{error, run};
 use protocol::v1;
@@ -45,7 +44,7 @@ async fn self_information_agrees_with_an_independent_program() {
     let engine = real_engine().await;
     let generator = common::generator(&engine);
     let language = &generator.language;
-    let opening = QueryPrompt::new(language, &[]).opening;
+    let opening = QueryPrompt::new(language, &[]).prefix;
     let body = language.text(&format!(" {TEXT}"));
     let passage = [language.text("Document:"), body.clone(), language.text("\n\n")].concat();
     let (tokens, expected) = golden();
@@ -142,8 +141,8 @@ async fn cached_states_leave_one_token_per_passage() {
         compression,
         ..RerankRequest::default()
     };
-    let ask = |request| async { engine.rerank(&common::call(), request, None).await.unwrap() };
-    let shorten = Some(Compression { ratio: Some(0.5), ..Compression::by(Method::SelectiveContext) });
+    let ask = |request| async { engine.reranker.rerank(&common::call(), request, None).await.unwrap() };
+    let shorten = Some(Compression { ratio: Some(0.5), ..Compression::by(CompressionMethod::SelectiveContext) });
     ask(request("bayes-saliency", None)).await;
     let after = ask(request("retriever", shorten)).await.compression.unwrap();
     assert_eq!(after.tokens_evaluated, texts.len());

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
+use engine::Engine;
 use engine::methods;
-use engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
-use engine::{Engine, EngineError};
+use engine::types::{EngineError, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use numeric::sampling::Sampling;
 use prefix_scheduler::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
 use protocol::v1;
@@ -44,7 +44,7 @@ fn request(texts: &[&str]) -> RerankRequest {
 }
 
 async fn rerank(engine: &Engine, request: RerankRequest) -> Reranked {
-    engine.rerank(&common::call(), request, None).await.unwrap()
+    engine.reranker.rerank(&common::call(), request, None).await.unwrap()
 }
 
 fn utilities(answer: &Reranked) -> Vec<f64> {
@@ -129,7 +129,7 @@ async fn the_template_of_the_file_is_evaluated_on_request() {
         let engine = rerankd::app::engine(&config).await.unwrap();
         let served = common::generator(&engine);
         assert!(served.info.chat);
-        served.tokenizer().detokenize(&served.language.opening("Read.").tokens)
+        served.tokenizer().detokenize(&served.language.prefix("Read.").tokens)
     };
     assert_eq!(prompts(common::real_config()).await, "<|im_start|>user\nRead.");
     let config =
@@ -211,7 +211,7 @@ async fn a_passage_longer_than_the_context_is_cut_or_refused() {
     let long = "the wheel turned and ".repeat(4_000);
     let mut request = request(&[TEXTS[0], &long]);
     request.truncate = Some(false);
-    match engine.rerank(&common::call(), request.clone(), None).await {
+    match engine.reranker.rerank(&common::call(), request.clone(), None).await {
         Err(EngineError::TooLong { field, needed, available }) => {
             assert_eq!(field, "passages[1].text");
             assert!(needed > 12_000 && available < 8_192, "{needed} {available}");
@@ -230,7 +230,7 @@ async fn an_abandoned_request_stops_within_a_step() {
     let long: Vec<String> = (0..6).map(|p| format!("{p} {}", "the wheel turned and ".repeat(60))).collect();
     let texts: Vec<&str> = long.iter().map(String::as_str).collect();
     let call = common::call();
-    let run = engine.rerank(&call, request(&texts), None);
+    let run = engine.reranker.rerank(&call, request(&texts), None);
     assert!(tokio::time::timeout(Duration::from_millis(1_500), run).await.is_err());
     let left = Instant::now();
     let generator = common::generator(&engine);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common;
 use common::real_engine;
 use engine::methods;
-use engine::rerank::{Passage, RerankRequest};
+use engine::types::{Passage, RerankRequest};
 use numeric::logspace::log_sum_exp;
 use numeric::sampling::Sampling;
 use prefix_scheduler::plan::{Allowed, Finish, Grow, Plan, Segment, Stop, Token};
@@ -123,7 +123,7 @@ async fn every_listwise_method_ranks_on_real_weights() {
             method: methods::find(method),
             ..RerankRequest::default()
         };
-        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let answer = engine.reranker.rerank(&common::call(), request, None).await.unwrap();
         let mut order: Vec<usize> = answer.passages.iter().map(|passage| passage.index).collect();
         println!("{method} of {count}: {order:?}, {} tokens, {:?}", answer.usage.tokens, answer.warnings);
         order.sort_unstable();

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use crate::common;
 use common::scripted::Observed;
 use engine::Engine;
-use engine::belief::SampleOptions;
 use engine::methods;
-use engine::rerank::{Passage, RerankRequest, Reranked};
-use engine::utility::UtilityRequest;
+use engine::types::{Passage, RerankRequest, Reranked, SampleOptions, UtilityRequest};
 use protocol::v1;
 use protocol::v1::model_service_client::ModelServiceClient;
 use rerankd::config::Config;
@@ -63,7 +61,7 @@ fn request(query: &str, method: &str) -> RerankRequest {
 }
 
 async fn rerank(engine: &Engine, request: &RerankRequest) -> Reranked {
-    engine.rerank(&common::call(), request.clone(), None).await.unwrap()
+    engine.reranker.rerank(&common::call(), request.clone(), None).await.unwrap()
 }
 
 fn utilities(answer: &Reranked) -> Vec<f64> {
@@ -205,7 +203,7 @@ async fn reproducible_beliefs_do_not_depend_on_what_was_asked_before() {
         ..UtilityRequest::default()
     };
     let bits = async |engine: &Engine, from: usize| {
-        let report = engine.utility(&common::call(), request(from), None).await.unwrap();
+        let report = engine.utility.measure(&common::call(), request(from), None).await.unwrap();
         let answers = report.context_free_answers.iter().chain(&report.utilities[0].answers);
         let scores = answers.flat_map(|answer| &answer.log_probabilities).map(|value| value.to_bits());
         let beliefs = [&report.context_free, &report.utilities[0].belief];

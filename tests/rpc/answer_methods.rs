@@ -130,8 +130,7 @@ async fn a_budget_that_the_second_round_exceeds_is_refused_before_the_first() {
         // Enough for the first round only.
         let token_budget = first.unwrap();
         let before = server.observed.tokens.load(Ordering::SeqCst);
-        let moi = Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
-        let small = v1::RerankRequest { moi, ..request(method, &PASSAGES) };
+        let small = v1::RerankRequest { token_budget, ..request(method, &PASSAGES) };
         let status = server.client().await.rerank(small).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{method:?}");
         assert_eq!(server.observed.tokens.load(Ordering::SeqCst), before, "{method:?}");

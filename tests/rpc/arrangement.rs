@@ -7,7 +7,7 @@ use crate::common;
 use common::{Running, Scripted, wire};
 use engine::calibrate::Labelled;
 use engine::position_bias::{Keeper, PositionBias};
-use engine::rerank::Passage;
+use engine::types::Passage;
 use moi::profile::{Profiles, Subject};
 use prefix_scheduler::call::Call;
 use protocol::v1;
@@ -202,7 +202,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         gold: vec![false, true, false, false],
         passage_tokens: None,
     };
-    let profile = engine.answer_profile(&Call::local(), &task).await.unwrap();
+    let profile = engine.positions.profile(&Call::local(), &task).await.unwrap();
     assert!(profile.iter().sum::<f64>().abs() < 1e-9);
     assert!(profile.windows(2).all(|pair| pair[0] > pair[1]), "{profile:?}");
     for (broken, field) in [
@@ -211,7 +211,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         (Labelled { question: String::new(), ..task.clone() }, "question"),
         (Labelled { passages: task.passages[..1].to_vec(), ..task.clone() }, "passages"),
     ] {
-        assert!(engine.answer_profile(&Call::local(), &broken).await.unwrap_err().to_string().starts_with(field));
+        assert!(engine.positions.profile(&Call::local(), &broken).await.unwrap_err().to_string().starts_with(field));
     }
 }
 

@@ -308,10 +308,9 @@ async fn a_rerank_measures_both_orders_within_its_budget() {
     let without = server.client().await.rerank(plain).await.unwrap().into_inner();
     assert!(without.utility.is_none() && without.usage.unwrap().tokens < answer.usage.unwrap().tokens);
     assert_eq!(without.results, answer.results);
-    let budget = u64::from(u32::try_from(without.usage.unwrap().tokens).unwrap()) + 10;
-    let moi = Some(v1::MoiOptions { token_budget: budget, ..v1::MoiOptions::default() });
+    let token_budget = u64::from(u32::try_from(without.usage.unwrap().tokens).unwrap()) + 10;
     let before = server.observed.tokens.load(Ordering::SeqCst);
-    let status = server.client().await.rerank(v1::RerankRequest { moi, ..asked }).await.unwrap_err();
+    let status = server.client().await.rerank(v1::RerankRequest { token_budget, ..asked }).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert_eq!(before, server.observed.tokens.load(Ordering::SeqCst), "refused before any work");
     server.stop().await;

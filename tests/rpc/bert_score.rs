@@ -4,7 +4,7 @@
 use crate::common;
 use common::fields;
 use common::passage_models::{folder, serve, serve_in_steps};
-use engine::models::Role;
+use engine::types::Role;
 use protocol::v1;
 use protocol::v1::Annotator;
 use protocol::v1::utility_service_client::UtilityServiceClient;

@@ -42,7 +42,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            frame: prefix_scheduler::model::Frame::Chat,
+            frame: prefix_scheduler::model::PromptFormat::Chat,
             yes_no: prefix_scheduler::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Scripted, wire};
-use engine::Limits;
+use engine::types::Limits;
 use prefix_scheduler::model::Capacity;
 use protocol::v1;
 use tonic::Code;
@@ -184,7 +184,7 @@ async fn a_budget_is_spent_on_the_retrievers_first() {
         .collect();
     assert!(!read.is_empty() && read.len() < 20 && read.iter().all(|index| (*index as usize) < read.len()), "{read:?}");
     assert!(answer.usage.unwrap().tokens <= 2_000);
-    request.moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
+    request.token_budget = 100;
     let refused = server.client().await.rerank(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "not even one passage");
     // The budget counts the lengths of the first passages, not the mean length of all.

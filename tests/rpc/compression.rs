@@ -272,7 +272,7 @@ async fn the_budget_holds_for_ranking_and_compression_together() {
         for compression in [selective(0.5), lingua(0.5)] {
             let with = |token_budget| v1::RerankRequest {
                 method: method.into(),
-                moi: Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() }),
+                token_budget,
                 // All passages are read, whatever the ranking.
                 ..request(&TEXTS[..2], v1::Compression { target_tokens: 0, ..compression })
             };

@@ -63,8 +63,8 @@ async fn compressions_that_read_nothing_need_no_room_and_no_budget() {
         v1::Compression { target_tokens: 100_000, ..v1::Compression::default() },
         v1::Compression { target_tokens: 100_000, ratio: None, ..selective(1.0) },
     ] {
-        let moi = Some(v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() });
-        let asked = v1::RerankRequest { moi, truncation: Some(off), ..request(&[&long, TEXTS[0]], compression) };
+        let asked =
+            v1::RerankRequest { token_budget: 1, truncation: Some(off), ..request(&[&long, TEXTS[0]], compression) };
         let report = ask(&server, asked).await.compression.unwrap();
         assert_eq!((report.passages[0].compressed_text.as_str(), report.tokens_evaluated), (long.as_str(), 0));
     }
@@ -74,8 +74,7 @@ async fn compressions_that_read_nothing_need_no_room_and_no_budget() {
 
 /// The least token budget of a request.
 async fn least(server: &Running, query: &str, compression: v1::Compression) -> u64 {
-    let moi = Some(v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() });
-    let asked = v1::RerankRequest { query: query.into(), moi, ..request(&TEXTS, compression) };
+    let asked = v1::RerankRequest { query: query.into(), token_budget: 1, ..request(&TEXTS, compression) };
     tokens_needed(&server.client().await.rerank(asked).await.unwrap_err())
 }
 

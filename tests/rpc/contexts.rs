@@ -1,8 +1,7 @@
 //! Readings of contexts for analyses, with a scripted generator.
 
 use engine::contexts::ContextsRequest;
-use engine::rerank::Passage;
-use engine::task::{Task, TaskKind};
+use engine::types::{Passage, Task, TaskKind};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::model::Capacity;
 
@@ -21,21 +20,21 @@ async fn a_context_of_a_task_with_labels_is_answered_with_one() {
         answer_tokens: Some(6),
         ..ContextsRequest::default()
     };
-    let read = server.engine.read_contexts(&Call::local(), asked.clone()).await.unwrap();
+    let read = server.engine.contexts.read(&Call::local(), asked.clone()).await.unwrap();
     let answers: Vec<_> = read.iter().map(|one| one.answer.as_deref().unwrap()).collect();
     assert_eq!(answers, ["REFUTES", "SUPPORTS", "REFUTES"]);
     // A task without labels has a free answer. With labels the first token is available, too.
     let short = ContextsRequest { task: Task::default(), ..asked.clone() };
-    let read = server.engine.read_contexts(&Call::local(), short).await.unwrap();
+    let read = server.engine.contexts.read(&Call::local(), short).await.unwrap();
     assert!(read[0].answer.is_some());
     let drawn = ContextsRequest { first_token: true, ..asked };
-    let read = server.engine.read_contexts(&Call::local(), drawn.clone()).await.unwrap();
+    let read = server.engine.contexts.read(&Call::local(), drawn.clone()).await.unwrap();
     assert!(read[0].answer.as_deref() == Some("REFUTES") && !read[0].first_token.is_empty());
     server.stop().await;
     // A label is scored, so it needs no room for `answer_tokens` tokens.
     let capacity = Capacity { cells: 512, sequences: 64, batch: 64 };
     let server = Scripted { capacity, ..Scripted::default() }.serve().await;
-    let read = server.engine.read_contexts(&Call::local(), ContextsRequest { answer_tokens: Some(512), ..drawn }).await;
+    let read = server.engine.contexts.read(&Call::local(), ContextsRequest { answer_tokens: Some(512), ..drawn }).await;
     assert_eq!(read.unwrap()[1].answer.as_deref(), Some("SUPPORTS"));
     server.stop().await;
 }

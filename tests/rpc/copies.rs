@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, fields, wire};
-use engine::Limits;
 use engine::methods;
-use engine::models::Role;
+use engine::types::{Limits, Role};
 use protocol::v1;
 use protocol::v1::watch_rerank_response::Event;
 use tonic::Code;

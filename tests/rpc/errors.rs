@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::scripted::Fault;
 use common::{LIMITS, Running, Scripted, wire};
-use engine::Limits;
+use engine::types::Limits;
 use prefix_scheduler::model::Capacity;
 use protocol::v1;
 use tonic::{Code, Request, Status};

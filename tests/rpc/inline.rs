@@ -50,10 +50,7 @@ async fn faults_are_refused_by_field_before_any_work() {
 async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
     let long = ["aaaa ".repeat(80), "aaaa b".repeat(80)];
     let texts = ["cccc", "dddd", &long[0], &long[1]];
-    let asked = |token_budget| {
-        let moi = Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
-        v1::RerankRequest { top_n: 2, moi, ..asked(&texts, utility()) }
-    };
+    let asked = |token_budget| v1::RerankRequest { top_n: 2, token_budget, ..asked(&texts, utility()) };
     let first = server(Scripted::default()).await;
     let answer = first.client().await.rerank(asked(0)).await.unwrap().into_inner();
     let returned: Vec<u32> = answer.results.iter().map(|result| result.original_index).collect();

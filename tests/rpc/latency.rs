@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common;
 use common::{Scripted, wire};
-use engine::models::Role;
+use engine::types::Role;
 use protocol::v1;
 use server::rpc::server::ServerOptions;
 use tonic::{Code, Request};
@@ -53,8 +53,7 @@ async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_witho
     assert_eq!((order(&given), given.fusion.is_some()), (vec![0, 1, 2], false));
     // A token budget is the caller's bound, so it is enforced however short the time.
     for milliseconds in [0.01, 60_000.0] {
-        let moi = Some(v1::MoiOptions { token_budget: 10, ..v1::MoiOptions::default() });
-        let counted = v1::RerankRequest { moi, ..within(milliseconds, list(5, 100)) };
+        let counted = v1::RerankRequest { token_budget: 10, ..within(milliseconds, list(5, 100)) };
         assert_eq!(ask(&server, counted).await.unwrap_err().code(), Code::ResourceExhausted, "{milliseconds} ms");
     }
     server.stop().await;
@@ -169,8 +168,8 @@ async fn with_slow_embedding() -> common::Running {
 async fn a_budget_that_suffices_for_no_passage_is_refused_before_the_embedding_model_reads() {
     let server = with_slow_embedding().await;
     let scorer = server.engine.models().scorer(Role::Embedding).unwrap();
-    let (before, moi) = (scorer.scored(), Some(v1::MoiOptions { token_budget: 100, ..Default::default() }));
-    let refused = ask(&server, v1::RerankRequest { moi, ..list(10, 800) }).await.unwrap_err();
+    let before = scorer.scored();
+    let refused = ask(&server, v1::RerankRequest { token_budget: 100, ..list(10, 800) }).await.unwrap_err();
     assert_eq!((refused.code(), scorer.scored()), (Code::ResourceExhausted, before));
     server.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, wire};
-use engine::Limits;
+use engine::types::Limits;
 use prefix_scheduler::model::Capacity;
 use protocol::v1;
 
@@ -96,10 +96,7 @@ async fn the_neutral_query_takes_the_labels_own_weight_away() {
 #[tokio::test]
 async fn a_small_budget_is_refused_before_the_first_window_and_ends_a_later_one() {
     let server = server().await;
-    let with = |method, budget, passages| {
-        let moi = Some(v1::MoiOptions { token_budget: budget, ..v1::MoiOptions::default() });
-        v1::RerankRequest { moi, ..request(method, passages) }
-    };
+    let with = |method, token_budget, passages| v1::RerankRequest { token_budget, ..request(method, passages) };
     for method in METHODS {
         let status = server.client().await.rerank(with(method, 50, 5)).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{method:?}");

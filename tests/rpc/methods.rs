@@ -65,9 +65,10 @@ async fn utilities_descend_but_for_the_greedy_choice() {
 #[tokio::test]
 async fn the_first_round_is_refused_and_later_ones_are_left_out() {
     let server = Scripted::default().serve().await;
-    let ask = |method: v1::Method, token_budget| {
-        let moi = Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
-        v1::RerankRequest { method: method.into(), moi, ..wire("question", &PASSAGES) }
+    let ask = |method: v1::Method, token_budget| v1::RerankRequest {
+        method: method.into(),
+        token_budget,
+        ..wire("question", &PASSAGES)
     };
     for method in COMPARING {
         let mut client = server.client().await;

@@ -166,10 +166,9 @@ async fn bad_prefixes_are_refused_with_the_field() {
     let status = server.client().await.rerank(long).await.unwrap_err();
     assert_eq!(fields(&status), ["instruction"]);
     // The prefix counts against the budget.
-    let moi = |token_budget| Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
     let built_in = ask(&server, plain(Method::QueryGeneration, &TEXTS)).await.usage.unwrap().tokens;
     let status = {
-        let request = v1::RerankRequest { moi: moi(built_in), ..opened(Method::QueryGeneration, &TEXTS) };
+        let request = v1::RerankRequest { token_budget: built_in, ..opened(Method::QueryGeneration, &TEXTS) };
         server.client().await.rerank(request).await.unwrap_err()
     };
     assert_eq!(status.code(), Code::ResourceExhausted);
@@ -321,7 +320,7 @@ async fn the_generator_reads_the_callers_prefix() {
     let generator = server.engine.generator().unwrap();
     let language = &generator.language;
     let opening = [
-        &language.opening(&format!("{INSTRUCTION}\n\n")).tokens[..],
+        &language.prefix(&format!("{INSTRUCTION}\n\n")).tokens[..],
         &language.text("Document:"),
         &language.text(" The ferry at Oke runs until dusk."),
         &language.text("\n\n"),

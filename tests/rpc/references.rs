@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::overlap_script;
 use common::{Running, Scripted, wire};
-use engine::Limits;
+use engine::types::Limits;
 use prefix_scheduler::plan::Token;
 use protocol::v1;
 use protocol::v1::utility_service_client::UtilityServiceClient;

@@ -117,11 +117,8 @@ async fn the_default_mixes_in_an_embedding_model() {
         assert_eq!(response.usage.unwrap().embedding_tokens, 0);
     }
     let budget = v1::RerankRequest {
-        moi: Some(v1::MoiOptions {
-            token_budget: usage.tokens,
-            settle_probability: Some(0.5),
-            ..v1::MoiOptions::default()
-        }),
+        token_budget: usage.tokens,
+        moi: Some(v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() }),
         ..asked(v1::FusionMode::Unspecified)
     };
     assert_eq!(
@@ -288,8 +285,7 @@ async fn texts_that_do_not_fit_are_refused_with_their_field() {
     let short = v1::Truncation { mode: v1::TruncationMode::Off.into(), max_passage_tokens: 5 };
     let cut = rerank(&running, v1::RerankRequest { truncation: Some(short), ..asked(15) }).await.unwrap();
     assert_eq!(cut.results.iter().map(|result| result.tokens_cut).max(), Some(3));
-    let moi = v1::MoiOptions { token_budget: 18, ..v1::MoiOptions::default() };
-    let refused = rerank(&running, v1::RerankRequest { moi: Some(moi), ..asked(2) }).await.unwrap_err();
+    let refused = rerank(&running, v1::RerankRequest { token_budget: 18, ..asked(2) }).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     running.stop().await;
 }
@@ -360,8 +356,7 @@ async fn a_latency_budget_is_refused_by_methods_without_the_generator() {
 /// Clients of text-embeddings-inference may say that a text is cut on its left.
 #[tokio::test]
 async fn the_side_that_the_caller_names_is_cut() {
-    use engine::prompt::CutSide;
-    use engine::rerank::{Passage, RerankRequest};
+    use engine::types::{CutSide, Passage, RerankRequest};
     for (kind, model, method) in [("reranker", "one", "cross-encoder"), ("embedding", "embedding", "embedding")] {
         let running = serve_model(kind, &folder(model)).await;
         let utility = async |text: &str, cut_side| {
@@ -374,7 +369,7 @@ async fn the_side_that_the_caller_names_is_cut() {
                 cut_side,
                 ..RerankRequest::default()
             };
-            let ranked = running.engine.rerank(&common::call(), request, None).await.unwrap();
+            let ranked = running.engine.reranker.rerank(&common::call(), request, None).await.unwrap();
             (ranked.passages[0].utility, ranked.passages[0].tokens_cut)
         };
         let (left, cut) = utility("bread salt moon tide", CutSide::Beginning).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::common;
 use common::scripted::Observed;
 use common::{LIMITS, Running, Scripted, fields, wire};
-use engine::rerank::Pair;
-use engine::{EngineError, Limits, methods};
+use engine::methods;
+use engine::types::{EngineError, Limits, Pair};
 use protocol::v1;
 use protocol::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
@@ -94,8 +94,7 @@ async fn without_an_entailment_model_or_pairs_it_is_refused() {
     let status = server.client().await.rerank(request("question", &PASSAGES)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(judged.load(Ordering::SeqCst), 0, "refused before the first pair");
-    let moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
-    let small = v1::RerankRequest { moi, ..request("question", &PASSAGES) };
+    let small = v1::RerankRequest { token_budget: 100, ..request("question", &PASSAGES) };
     assert_eq!(server.client().await.rerank(small).await.unwrap_err().code(), Code::ResourceExhausted);
     server.stop().await;
 }
@@ -118,7 +117,8 @@ async fn the_pairs_of_all_lists_of_a_request_count_together() {
     for (allowed, refused) in [(one + other, false), (one + other - 1, true)] {
         let (server, _) = scripted(allowed).await;
         let pairs = vec![pair("question"), pair("other question")];
-        let scored = server.engine.score_pairs(&common::call(), pairs, methods::find("semantic-utility"), "").await;
+        let scored =
+            server.engine.reranker.score_pairs(&common::call(), pairs, methods::find("semantic-utility"), "").await;
         assert_eq!(scored.as_ref().err(), refused.then_some(&EngineError::Pairs { allowed }), "{scored:?}");
         server.stop().await;
     }

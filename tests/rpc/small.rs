@@ -274,7 +274,7 @@ async fn refused(
 async fn no_status_repeats_what_a_caller_sent() {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let messages = Messages::of(&set);
-    let limits = engine::Limits { query_bytes: 1 << 20, passage_bytes: 1 << 20, ..common::LIMITS };
+    let limits = engine::types::Limits { query_bytes: 1 << 20, passage_bytes: 1 << 20, ..common::LIMITS };
     let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let (engine, observed, queue_length) = Scripted { limits, warm, ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, std::time::Duration::ZERO);

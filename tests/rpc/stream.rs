@@ -121,11 +121,7 @@ async fn an_error_is_an_answer_and_not_the_end() {
     let server = Scripted::default().serve().await;
     let mut stream = open(&server, &[]).await;
     let unknown = v1::RerankRequest { method: 99, ..wire("question", &PASSAGES) };
-    let over = v1::RerankRequest {
-        moi: Some(v1::MoiOptions { token_budget: 3, ..v1::MoiOptions::default() }),
-        method: v1::Method::Moi.into(),
-        ..wire("question", &PASSAGES)
-    };
+    let over = v1::RerankRequest { token_budget: 3, method: v1::Method::Moi.into(), ..wire("question", &PASSAGES) };
     let rows = [
         ("no query", Some(wire("", &PASSAGES)), Code::InvalidArgument, "query: must not be empty"),
         ("no passages", Some(wire("q", &[])), Code::InvalidArgument, "passages: must not be empty"),

@@ -114,8 +114,8 @@ async fn a_budget_picks_the_deepest_design_that_fits() {
     let server = Scripted::default().serve().await;
     let ask = |token_budget, policy: v1::BudgetPolicy| {
         let budget_policy = policy.into();
-        let moi = Some(v1::MoiOptions { token_budget, budget_policy, depth: 4, ..v1::MoiOptions::default() });
-        v1::RerankRequest { moi, ..wire("question", &PASSAGES) }
+        let moi = Some(v1::MoiOptions { budget_policy, depth: 4, ..v1::MoiOptions::default() });
+        v1::RerankRequest { token_budget, moi, ..wire("question", &PASSAGES) }
     };
     let mut depths = Vec::new();
     for budget in [100_000, 900, 650] {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::common;
 use common::{LIMITS, Running, Scripted, fields};
-use engine::{Limits, methods};
+use engine::methods;
+use engine::types::Limits;
 use prefix_scheduler::model::{Capacity, GeneratorInfo};
 use protocol::tei_v1 as tei;
 use protocol::tei_v1::info_client::InfoClient;

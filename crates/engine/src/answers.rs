@@ -1,18 +1,16 @@
 //! Prompts that ask for the answer to a question, with any of its passages in any order. Their words are those of `task`.
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, cue] [answer or label, scored or sampled]
+//! [prompt prefix: chat template, instruction] [passage]* [question, end of the chat template, cue] [answer or label, scored or sampled]
 //! ```
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::models::ServedGenerator;
-use super::prompt::{CutSide, Language};
-use super::rerank::Passage;
-use super::task::{Task, Wording};
+use super::prompt::Language;
+use super::task::Wording;
 use super::truncate::{Fit, FittedPassages, fit_passages};
-use super::{EngineError, Limits};
+use crate::types::{CutSide, EngineError, Limits, Passage, Task};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Segment, Token};
 
@@ -23,9 +21,9 @@ pub(super) fn overhead(language: &Language) -> usize {
 
 /// Tokens of a prompt that are neither passage with its number nor question.
 pub(super) fn overhead_of(language: &Language, wording: &Wording) -> usize {
-    let opening = |instruction: &str| language.opening(instruction).tokens.len();
-    let opening = opening(&wording.instruction).max(opening(&wording.context_free));
-    opening + cue(language, wording, &[]).tokens.len()
+    let prefix = |instruction: &str| language.prefix(instruction).tokens.len();
+    let prefix = prefix(&wording.instruction).max(prefix(&wording.context_free));
+    prefix + cue(language, wording, &[]).tokens.len()
 }
 
 /// Asks a tokenised question ([`Language::query`]) after the passages.
@@ -34,7 +32,7 @@ fn cue(language: &Language, wording: &Wording, question: &[Token]) -> Segment {
     Segment::context([&lead[..], question, &end, language.closing(), &answer].concat())
 }
 
-/// What stands before the passages of a numbered prompt, first to last; empty for prompts without numbers.
+/// Numbers before the passages of a prompt, first to last; empty for prompts without numbers.
 fn numbers(language: &Language, wording: &Wording, count: usize) -> Vec<Vec<Token>> {
     let count = if wording.numbered { count } else { 0 };
     (1..=count).map(|number| language.text(&format!("[{number}] "))).collect()
@@ -43,13 +41,13 @@ fn numbers(language: &Language, wording: &Wording, count: usize) -> Vec<Vec<Toke
 /// A question and its passages, as they go into prompts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// What is asked.
+    /// The task.
     pub task: &'a Task,
     pub question: &'a str,
     pub passages: &'a [Passage],
     /// Most tokens of a passage; no bound but the context where `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// True if passages may be cut to fit; the server's default where `None`.
     pub truncate: Option<bool>,
     /// Answers that are to be scored.
     pub references: &'a [String],
@@ -58,10 +56,10 @@ pub(super) struct Asked<'a> {
 /// A question with its passages, tokenised and cut to fit.
 #[derive(Debug, Clone)]
 pub(super) struct AnswerPrompts {
-    opening: Segment,
-    context_free_opening: Segment,
+    prefix: Segment,
+    context_free_prefix: Segment,
     passages: Vec<Segment>,
-    /// Stand before the passages of a prompt; empty where they have no numbers.
+    /// Stand before the passages of a prompt; empty if they have no numbers.
     numbers: Vec<Vec<Token>>,
     cue: Segment,
     /// The answers of a task with labels; scored.
@@ -91,8 +89,8 @@ impl AnswerPrompts {
         let wording = task.wording();
         let passages: Vec<Segment> = passages.into_iter().map(Segment::context).collect();
         Self {
-            opening: language.opening(&wording.instruction),
-            context_free_opening: language.opening(&wording.context_free),
+            prefix: language.prefix(&wording.instruction),
+            context_free_prefix: language.prefix(&wording.context_free),
             numbers: numbers(language, &wording, passages.len()),
             passages,
             cue: cue(language, &wording, question),
@@ -104,21 +102,19 @@ impl AnswerPrompts {
     /// Tokenises and cuts to fit. `longest` is the number of passages in the longest prompt, `room` the tokens that an
     /// answer may take. Also returns how many tokens were cut from the end of each passage.
     pub fn fitted(
-        model: &ServedGenerator,
+        (language, context): (&Language, usize),
         limits: &Limits,
         call: &Call,
         asked: Asked<'_>,
         longest: usize,
         room: usize,
     ) -> Result<(Self, Vec<usize>), EngineError> {
-        let language = &model.language;
         let (question, wording) = (language.query(asked.question), asked.task.wording());
         let labels = asked.task.labels().iter().map(|label| language.query(label).len()).max().unwrap_or(0);
         let references: Vec<Segment> = asked.references.iter().map(|reference| scored(language, reference)).collect();
         let needed = references.iter().map(|reference| reference.tokens.len()).max().unwrap_or(0);
         let numbers: usize = numbers(language, &wording, longest).iter().map(Vec::len).sum();
         let (before, room) = (overhead_of(language, &wording) + numbers + question.len(), room.max(labels));
-        let context = model.context()?;
         let Some(left) = context.checked_sub(before).filter(|left| *left >= room) else {
             let available = context.saturating_sub(before + room - question.len());
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
@@ -141,13 +137,13 @@ impl AnswerPrompts {
     /// The segments of a prompt with these passages, in this order. A passage without text is not read, but its number is taken.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
         let is_read = |index: &usize| !self.passages[*index].tokens.is_empty();
-        let opening = if order.iter().any(is_read) { &self.opening } else { &self.context_free_opening };
+        let prefix = if order.iter().any(is_read) { &self.prefix } else { &self.context_free_prefix };
         let passage = |(position, &index): (usize, &usize)| match self.numbers.get(position) {
             Some(number) => Segment::context([&number[..], &self.passages[index].tokens].concat()),
             None => self.passages[index].clone(),
         };
         let passages = order.iter().enumerate().filter(|(_, index)| is_read(index)).map(passage);
-        std::iter::once(opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
+        std::iter::once(prefix.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
     }
 
     /// The prompts that end in a scored label, one for each label; none for tasks without labels.
@@ -175,8 +171,8 @@ impl AnswerPrompts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
-    use crate::task::TaskKind;
+    use crate::types::TaskKind;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     fn text(language: &Language, segments: &[Segment]) -> String {
@@ -187,7 +183,7 @@ mod tests {
     /// Letter (f): a prompt without passages asked for words "from the documents".
     #[test]
     fn a_prompt_without_passages_does_not_speak_of_documents() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let passage = language.text("Document: a\n\n").into();
         let prompts = AnswerPrompts::new(&language, &language.query("who?"), [passage]);
         let text = |order: &[usize]| text(&language, &prompts.prompt(order));
@@ -198,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_passage_without_text_leaves_the_prompt_as_it_is_without_it() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let of = |kind: TaskKind| {
             let passages = ["", "Document: a\n\n"].map(|passage| language.text(passage).into());
             let task = Task { kind, labels: Vec::new() };
@@ -216,7 +212,7 @@ mod tests {
     /// Everything that is stored depends on these texts: they change with `TEMPLATE_VERSION` only.
     #[test]
     fn the_prompt_of_a_short_answer_keeps_its_text() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let passages = ["Document: a\n\n", "Document: (t) b\n\n"].map(|passage| language.text(passage).into());
         let prompts = AnswerPrompts::new(&language, &language.query("who?"), passages);
         assert_eq!(
@@ -233,7 +229,7 @@ mod tests {
 
     #[test]
     fn long_answers_number_passages_by_their_place_and_tasks_with_labels_score_them() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let of = |kind: TaskKind| {
             let passages = ["Document: a\n\n", "Document: b\n\n"].map(|passage| language.text(passage).into());
             let task = Task { kind, labels: Vec::new() };

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
-use super::rerank::Passage;
-use super::task::Task;
-use super::{Engine, EngineError};
+use super::models::Models;
+use crate::types::Limits;
+use crate::types::{EngineError, Passage, Task};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment};
@@ -25,13 +25,20 @@ pub struct Labelled {
     pub passage_tokens: Option<usize>,
 }
 
-impl Engine {
+/// Measures how likely an answer is after passages at different positions.
+#[derive(Debug, Clone)]
+pub struct PositionMeter {
+    pub(crate) models: Models,
+    pub(crate) limits: Limits,
+}
+
+impl PositionMeter {
     /// log P(answer | passages in this order, question) in nats, for each order of passage indices. An order may leave
     /// passages out. Leading passages that several orders share are evaluated once.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault. Invalid input and an exceeded token limit are refused before any evaluation.
-    pub async fn answer_likelihoods(
+    pub async fn likelihoods(
         &self,
         call: &Call,
         task: &Labelled,
@@ -42,30 +49,32 @@ impl Engine {
                 return Err(EngineError::invalid(field, "must not be empty"));
             }
         }
-        let (engine, task, orders) = (self.clone(), task.clone(), orders.to_vec());
-        let (plan, answers) = call.compute(move |call| engine.answer_plan(call, &task, &orders)).await?;
+        let (meter, task, orders) = (self.clone(), task.clone(), orders.to_vec());
+        let (plan, answers) = call.compute(move |call| meter.plan(call, &task, &orders)).await?;
         let needed = plan.cost().tokens;
         if needed > self.limits.tokens {
             return Err(EngineError::Budget { needed, allowed: self.limits.tokens });
         }
-        let outcome = self.generator()?.scheduler.run(Arc::new(plan), call, None).await?;
+        let outcome = self.models.answering()?.scheduler.run(Arc::new(plan), call, None).await?;
         Ok(answers.iter().map(|node| outcome.scores[node.0].iter().sum()).collect())
     }
 
-    fn answer_plan(
-        &self,
-        call: &Call,
-        task: &Labelled,
-        orders: &[Vec<usize>],
-    ) -> Result<(Plan, Vec<NodeId>), EngineError> {
-        let generator = self.generator()?;
+    fn plan(&self, call: &Call, task: &Labelled, orders: &[Vec<usize>]) -> Result<(Plan, Vec<NodeId>), EngineError> {
+        let generator = self.models.answering()?;
         let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let short = Task::default();
         let passage_tokens = task.passage_tokens;
         let asked = Asked { task: &short, question, passages, passage_tokens, truncate: Some(true), references: &[] };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, answer.len())?;
+        let (prompts, _) = AnswerPrompts::fitted(
+            (&generator.language, generator.context()?),
+            &self.limits,
+            call,
+            asked,
+            longest,
+            answer.len(),
+        )?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
             let mut segments = prompts.prompt(order);
@@ -82,8 +91,8 @@ impl Engine {
     /// supporting passages, the mean over them.
     ///
     /// # Errors
-    /// As [`Engine::answer_likelihoods`]; also where no passage is marked as supporting, or there are fewer than two passages.
-    pub async fn answer_profile(&self, call: &Call, task: &Labelled) -> Result<Vec<f64>, EngineError> {
+    /// As [`PositionMeter::likelihoods`]; also where no passage is marked as supporting, or there are fewer than two passages.
+    pub async fn profile(&self, call: &Call, task: &Labelled) -> Result<Vec<f64>, EngineError> {
         let n = task.passages.len();
         if n < 2 {
             return Err(EngineError::invalid("passages", "at least two are needed, or positions do not differ"));
@@ -98,7 +107,7 @@ impl Engine {
         }
         let orders: Vec<Vec<usize>> =
             supporting.iter().flat_map(|&gold| (0..n).map(move |at| moved(n, gold, at))).collect();
-        let scores = self.answer_likelihoods(call, task, &orders).await?;
+        let scores = self.likelihoods(call, task, &orders).await?;
         let at = |position: usize| scores.iter().skip(position).step_by(n).sum::<f64>() / real(supporting.len());
         let values: Vec<f64> = (0..n).map(at).collect();
         let centre = mean(&values);

@@ -2,22 +2,24 @@
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::fusing::{Fusion, Learnt, Shares};
-use super::opening::NOT_CALIBRATED;
-use super::rerank::RerankRequest;
 use crate::fusion::calibration::{Calibration, Mix};
+use crate::fusion::mixture::Fusion;
+use crate::types::{Learnt, RerankRequest, Shares};
 
-/// What a caller is told whose scores are not calibrated, though the method has a calibration.
+/// A calibration that was passed over.
+const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
+                                         to a request with an instruction or examples";
+/// The warning if the method has a calibration that does not apply.
 pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model or with \
                                            other settings of it, and is not applied: run `rerankd calibrate --ranking` again";
 
-/// What a caller is told whose method was calibrated with another cross-encoder or embedding model.
+/// The warning if the method was calibrated with another cross-encoder or embedding model.
 const OTHER_MODEL: &str = "this method's calibration was measured with another model beside the generator, or other settings \
                            of it, and is not applied: run `rerankd calibrate --ranking` again";
 
-/// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` where one may.
+/// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` if one may.
 fn inapplicable(request: &RerankRequest) -> Option<String> {
-    if !request.opening.is_built_in() {
+    if !request.prefix.is_built_in() {
         return Some(NOT_CALIBRATED.to_owned());
     }
     let method = request.method();
@@ -31,17 +33,17 @@ pub struct Calibrations(Mutex<Vec<Calibration>>);
 /// The calibrations of a method. Which one holds is known once the embedding model was asked, or could not be.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Applicable {
-    /// Where no cosines are mixed in.
+    /// Without cosines.
     pub alone: Option<Calibration>,
-    /// Where they are.
-    pub beside_embedding: Option<Calibration>,
+    /// With the cosines of the embedding model.
+    pub with_embedding: Option<Calibration>,
     /// Why none of those that there are for the method and the list applies.
     pub why_none: Option<&'static str>,
 }
 
 impl Applicable {
     pub fn is_empty(&self) -> bool {
-        self.alone.is_none() && self.beside_embedding.is_none()
+        self.alone.is_none() && self.with_embedding.is_none()
     }
 
     /// Why a request that there are calibrations for is answered without one.
@@ -49,7 +51,7 @@ impl Applicable {
         if self.is_empty() && self.why_none.is_none() {
             return None;
         }
-        // What no calibration helps comes first.
+        // Reasons that no other calibration would remove come first.
         inapplicable(request).or_else(|| self.why_none.map(str::to_owned))
     }
 
@@ -59,7 +61,7 @@ impl Applicable {
         let shares = |Mix { weight, embedding, .. }| Some(Shares { weight, embedding: embedding? });
         Learnt {
             alone: mix(&self.alone).map(|mix| mix.weight),
-            beside_embedding: mix(&self.beside_embedding).and_then(shares),
+            with_embedding: mix(&self.with_embedding).and_then(shares),
         }
     }
 }
@@ -73,14 +75,14 @@ enum Missing {
     Method,
     /// None is for what is mixed into its list: the first one's mix.
     Source(Option<Mix>),
-    /// All are of another model beside the generator, or of other settings of it.
+    /// All are of another reranker or embedding model, or of other settings of it.
     Model,
-    /// All were measured beside an embedding model: another one, or none is asked.
+    /// All were measured with an embedding model: another one, or none is asked.
     Embedding { asked: bool },
 }
 
 impl Missing {
-    /// What a caller is told whose scores are not calibrated; `None` where nobody calibrated for requests of this kind.
+    /// The warning for the caller; `None` if nobody calibrated for requests of this kind.
     fn warning(&self) -> Option<&'static str> {
         match self {
             Self::Method | Self::Source(_) | Self::Embedding { asked: false } => None,
@@ -106,32 +108,32 @@ impl Calibrations {
     }
 
     /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
-    /// another mix. `beside` is the SHA-256 of what the scores depend on that a model beside the generator gives: the method's own, or the
+    /// another mix. `sha256` identifies the reranker or embedding model: the method's own, or that of the
     /// cosines that it mixes in.
-    pub(super) fn of(&self, request: &RerankRequest, beside: Option<&str>) -> Applicable {
+    pub(super) fn of(&self, request: &RerankRequest, sha256: Option<&str>) -> Applicable {
         if !request.fusion.is_left_to(request.method()) {
             return Applicable::default();
         }
-        match self.find(request, beside) {
-            Ok((alone, beside_embedding)) => Applicable { alone, beside_embedding, why_none: None },
+        match self.find(request, sha256) {
+            Ok((alone, with_embedding)) => Applicable { alone, with_embedding, why_none: None },
             Err(missing) => Applicable { why_none: missing.warning(), ..Applicable::default() },
         }
     }
 
-    /// Whether those of a request's method and list were all measured beside an embedding model.
-    pub(super) fn only_beside_embedding(&self, request: &RerankRequest) -> bool {
+    /// True if those of a request's method and list were all measured with an embedding model.
+    pub(super) fn only_with_embedding(&self, request: &RerankRequest) -> bool {
         request.fusion.is_left_to(request.method())
             && matches!(self.find(request, None), Err(Missing::Embedding { .. }))
     }
 
     /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
-    pub(super) fn why_none(&self, request: &RerankRequest, beside: Option<&str>) -> String {
+    pub(super) fn why_none(&self, request: &RerankRequest, sha256: Option<&str>) -> String {
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let name = method.name();
         if method.asks_judge() {
             return format!("{name} cannot be calibrated: its scores depend on the entailment model");
         }
-        match self.find(request, beside).err().unwrap_or(Missing::Method) {
+        match self.find(request, sha256).err().unwrap_or(Missing::Method) {
             Missing::Method => {
                 format!(
                     "{name} is not calibrated for this generator and frame of prompts: run `rerankd calibrate --ranking`"
@@ -153,7 +155,7 @@ impl Calibrations {
     }
 
     /// The calibrations without and with cosines mixed in, one of them at least; or why there is none.
-    fn find(&self, request: &RerankRequest, beside: Option<&str>) -> Result<Found, Missing> {
+    fn find(&self, request: &RerankRequest, sha256: Option<&str>) -> Result<Found, Missing> {
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let all = self.lock();
         let own: Vec<&Calibration> = all.iter().filter(|one| one.method == method.name()).collect();
@@ -163,8 +165,8 @@ impl Calibrations {
         if of_list.is_empty() {
             return Err(Missing::Source(first.mix));
         }
-        let (model, embedding) = if method.beside().is_some() { (beside, None) } else { (None, beside) };
-        // Without an embedding model one that was measured beside it says nothing.
+        let (model, embedding) = if method.passage_model().is_some() { (sha256, None) } else { (None, sha256) };
+        // A calibration with an embedding model says nothing without one.
         let fitting: Vec<&Calibration> =
             of_list.into_iter().filter(|one| one.embedding.is_none() || embedding.is_some()).collect();
         if fitting.is_empty() {
@@ -176,7 +178,7 @@ impl Calibrations {
             fitting.iter().find(of_models).map(|one| (*one).clone())
         };
         match (of(None), embedding.and_then(|sha256| of(Some(sha256)))) {
-            (None, None) if method.beside().is_some() => Err(Missing::Model),
+            (None, None) if method.passage_model().is_some() => Err(Missing::Model),
             (None, None) => Err(Missing::Embedding { asked: true }),
             found => Ok(found),
         }
@@ -191,11 +193,9 @@ impl Calibrations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fusing::{FusionMode, FusionOptions};
-    use crate::fusion::calibration::Source;
     use crate::fusion::platt::Platt;
     use crate::methods;
-    use crate::rerank::{MoiOptions, Outcome, Passage};
+    use crate::types::{FusionMode, FusionOptions, MoiOptions, MoiOutcome, Passage, Source};
 
     fn calibration(method: &str, source: Option<Source>) -> Calibration {
         Calibration {
@@ -243,8 +243,8 @@ mod tests {
         calibrations.replace(vec![cascade.clone(), beside.clone(), alone]);
         let both = calibrations.of(&request, Some("ab"));
         let shares = Shares { weight: 0.2, embedding: 0.9 };
-        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(shares) });
-        let found = |alone, beside_embedding| Applicable { alone, beside_embedding, why_none: None };
+        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), with_embedding: Some(shares) });
+        let found = |alone, with_embedding| Applicable { alone, with_embedding, why_none: None };
         assert_eq!(both, found(Some(cascade.clone()), Some(beside)));
         assert_eq!(calibrations.of(&request, Some("cd")), found(Some(cascade), None));
     }
@@ -278,10 +278,11 @@ mod tests {
             assert_eq!(inapplicable(&request(method, 20)), None, "{method}");
         }
         let mut budget = request("moi", 3);
-        budget.moi = MoiOptions { token_budget: Some(9), fit_budget: true, seed: 4, ..MoiOptions::default() };
+        budget.token_budget = Some(9);
+        budget.moi = MoiOptions { fit_budget: true, seed: 4, ..MoiOptions::default() };
         assert_eq!(inapplicable(&budget), None);
         let mut joint = request("moi", 3);
-        joint.moi.outcome = Outcome::Joint;
+        joint.moi.outcome = MoiOutcome::Joint;
         assert!(inapplicable(&joint).unwrap().contains("moi is calibrated with its default options"));
         // Utilities of one window are nats, those of several are ranks.
         assert!(inapplicable(&request("first", 21)).unwrap().contains("first gives ranks"));

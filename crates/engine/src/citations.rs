@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::belief::report::Verdicts;
-use super::belief::texts::Texts;
-use super::belief::{check_passages, check_question};
-use super::rerank::{Blanks, Passage, read_as, unmarked};
-use super::{EngineError, Limits};
+use super::checks::{check_passages, check_question};
+use super::models::Models;
+use super::rerank::Blanks;
+use super::sampling::measure::Verdicts;
+use super::sampling::texts::Texts;
+use crate::types::{EngineError, Limits, Passage, read_as, unmarked};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::scheduler::entailment::Judge;
 use rag_metrics::belief::{Rule, Verdict};
@@ -40,7 +41,7 @@ pub struct CitationRequest {
     pub question: String,
     /// Least probability of entailment of a supported statement; the likeliest verdict decides if `None`.
     pub threshold: Option<f64>,
-    /// What citations without a passage cost.
+    /// The cost of citations without a passage.
     pub out_of_range: OutOfRange,
 }
 
@@ -157,7 +158,7 @@ struct Premises {
 }
 
 impl Premises {
-    /// Those of these pairs that have no number yet, once each.
+    /// The pairs without a number, once each.
     fn open(&mut self, request: &CitationRequest, pairs: &[CitedPair]) -> Result<Vec<Vec<usize>>, EngineError> {
         let mut open: Vec<Vec<usize>> = Vec::new();
         for pair in pairs.iter().filter(|pair| !self.numbers.contains_key(&pair.passages)) {
@@ -172,6 +173,23 @@ impl Premises {
             return Err(EngineError::invalid("passages", problem));
         }
         Ok(open)
+    }
+}
+
+/// Checks citations of answers.
+#[derive(Debug, Clone)]
+pub struct CitationChecker {
+    pub(crate) models: Models,
+    pub(crate) limits: Limits,
+}
+
+impl CitationChecker {
+    /// Checks the citations of an answer.
+    ///
+    /// # Errors
+    /// As [`check_citations`]; that no entailment model is configured.
+    pub async fn check(&self, call: &Call, request: CitationRequest) -> Result<CitationReport, EngineError> {
+        check_citations(call, &self.limits, request, self.models.judge()?).await
     }
 }
 
@@ -266,16 +284,6 @@ pub async fn check_citations(
     );
     let judged_pairs = verdicts.judged;
     Ok(CitationReport { statements, citations, entailment, judged_pairs, warnings, model })
-}
-
-impl super::Engine {
-    /// Checks the citations of an answer.
-    ///
-    /// # Errors
-    /// As [`check_citations`]; that no entailment model is configured.
-    pub async fn check_citations(&self, call: &Call, request: CitationRequest) -> Result<CitationReport, EngineError> {
-        check_citations(call, self.limits(), request, self.models().judge()?).await
-    }
 }
 
 #[cfg(test)]

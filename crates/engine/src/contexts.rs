@@ -1,15 +1,13 @@
-//! What the generator makes of several contexts of one question: how likely a reference answer is, what it answers, and from
+//! Readings of several contexts of one question: the likelihood of a reference answer, the generator's answer, and
 //! which distribution it draws its first token. One plan holds all contexts, and each prompt is evaluated once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
-use super::belief::options::MOST_TOKENS;
-use super::belief::{SampleOptions, TextStop, check_orders, check_references, check_texts, refuse_blank};
-use super::rerank::Passage;
-use super::task::Task;
-use super::{Engine, EngineError, Limits};
+use super::checks::{check_orders, check_references, check_texts, refuse_blank};
+use super::sampling::{Sampler, TextStop};
+use crate::types::{EngineError, Limits, MOST_TOKENS, Passage, SampleOptions, Task};
 use numeric::{descending, mean};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, NodeId, Plan, Segment};
@@ -20,7 +18,7 @@ use prefix_scheduler::scheduler::generator::Event;
 pub struct ContextsRequest {
     /// The question; not empty.
     pub question: String,
-    /// What the generator is asked to do.
+    /// The task of the generator.
     pub task: Task,
     /// The passages.
     pub passages: Vec<Passage>,
@@ -30,13 +28,13 @@ pub struct ContextsRequest {
     pub reference: Option<String>,
     /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with its likeliest label.
     pub answer_tokens: Option<usize>,
-    /// Whether [`ContextReading::first_token`] is wanted.
+    /// True if [`ContextReading::first_token`] is wanted.
     pub first_token: bool,
     /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
 }
 
-/// What the generator makes of one context.
+/// The generator's reading of one context.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ContextReading {
     /// log P(reference | context, question) in nats, the mean over the tokens of the reference.
@@ -57,12 +55,12 @@ struct Nodes {
 
 struct Reading {
     plan: Plan,
-    /// One a distinct context.
+    /// One per distinct context.
     nodes: Vec<Nodes>,
     /// For each context of the request its place in `nodes`.
     place: Vec<usize>,
     stop: Arc<TextStop>,
-    /// Whether answers are wanted, and not first tokens alone.
+    /// True if answers are wanted, and not first tokens alone.
     answers: bool,
 }
 
@@ -87,21 +85,23 @@ impl ContextsRequest {
     }
 }
 
-impl Engine {
+/// Reads contexts.
+#[derive(Debug, Clone)]
+pub struct ContextReader {
+    pub(crate) sampler: Sampler,
+}
+
+impl ContextReader {
     /// Reads every context; the readings are in the order of the request.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault. Invalid input and an exceeded token limit are refused before any evaluation.
-    pub async fn read_contexts(
-        &self,
-        call: &Call,
-        request: ContextsRequest,
-    ) -> Result<Vec<ContextReading>, EngineError> {
-        request.check(self.limits())?;
-        let (engine, task) = (self.clone(), request.task.clone());
-        let mut reading = call.compute(move |call| engine.context_plan(call, &request)).await?;
+    pub async fn read(&self, call: &Call, request: ContextsRequest) -> Result<Vec<ContextReading>, EngineError> {
+        request.check(&self.sampler.limits)?;
+        let (reader, task) = (self.clone(), request.task.clone());
+        let mut reading = call.compute(move |call| reader.plan(call, &request)).await?;
         let plan = std::mem::take(&mut reading.plan);
-        let (mut outcome, _) = self.carry_out(call, plan, None, None::<fn(Event)>).await?;
+        let (mut outcome, _) = self.sampler.run(call, plan, None, None::<fn(Event)>).await?;
         call.compute(move |_| {
             let missing = || EngineError::Internal("a sample is missing".into());
             let mut readings = Vec::with_capacity(reading.nodes.len());
@@ -123,8 +123,8 @@ impl Engine {
         .await
     }
 
-    fn context_plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
-        let generator = self.generator()?;
+    fn plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
+        let generator = self.sampler.models.answering()?;
         let language = &generator.language;
         // A label is scored, not drawn, and has the room of the longest one; only a first token may be drawn beside it.
         let most = request.answer_tokens.filter(|_| request.task.labels().is_empty()).unwrap_or(1);
@@ -141,7 +141,8 @@ impl Engine {
         };
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let room = reference.as_ref().map_or(0, Vec::len).max(most);
-        let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, room)?;
+        let (prompts, _) =
+            AnswerPrompts::fitted((language, generator.context()?), &self.sampler.limits, call, asked, longest, room)?;
         let (mut plan, mut nodes) = (Plan::new(), Vec::new());
         let mut first_seen: HashMap<&[usize], usize> = HashMap::new();
         let mut place = Vec::with_capacity(request.contexts.len());

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::belief::{BeliefRequest, SampleOptions};
-use super::evaluate::{Annotator, EvaluateRequest};
-use super::models::{GeneratorModel, Role};
-use super::rerank::{Compression, Inline, Passage, RerankRequest};
-use super::{Engine, EngineError};
-use crate::compress::Method;
+use super::models::GeneratorModel;
+use crate::types::Limits;
+use crate::types::{
+    Annotator, BeliefRequest, Compression, CompressionMethod, EngineError, EvaluateRequest, Inline, Passage,
+    RerankRequest, Role, SampleOptions,
+};
 use numeric::{count, real};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::scheduler::pace::Kind;
@@ -47,7 +47,7 @@ type Class = (&'static str, &'static str, u16, u32);
 const ORDERS: u16 = 1;
 /// The utility is measured, too.
 const INLINE: u16 = 2;
-/// The opening is the caller's.
+/// The prompt prefix is the caller's.
 const OPENING: u16 = 4;
 /// Answers from whole contexts are evaluated, too.
 const END_TO_END: u16 = 8;
@@ -136,7 +136,7 @@ impl Size {
 
     /// The utility alone.
     pub fn of_inline(request: &RerankRequest, inline: &Inline, limits: usize) -> Self {
-        let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
         Self::new("inline", 0, request.passages.len(), measured(request, inline), most)
     }
 
@@ -149,22 +149,22 @@ impl Size {
         let sampled = inline.map_or(0, |inline| measured(request, inline));
         let (method, answers) = (request.method(), request.method().drawn(request));
         let drawn = answers.saturating_mul(BYTES_PER_TOKEN);
-        // The opening is evaluated once.
-        let ranked = ranked.saturating_add(request.opening.bytes());
+        // The prompt prefix is evaluated once.
+        let ranked = ranked.saturating_add(request.prefix.bytes());
         let compressed = request.compression.filter(Compression::reads).map_or(0, |compression| {
-            let reads = if compression.method == Method::LongLlmLingua { 2 } else { 1 };
+            let reads = if compression.method == CompressionMethod::LongLlmLingua { 2 } else { 1 };
             let all = request.passages.len().max(1);
             let returned = request.top_n.unwrap_or(all).min(all);
             (passages / all).saturating_mul(returned).saturating_add(FRAME).saturating_mul(reads)
         });
         let variant = option(ORDERS, orders.is_some())
             | option(INLINE, inline.is_some())
-            | option(OPENING, !request.opening.is_built_in())
+            | option(OPENING, !request.prefix.is_built_in())
             | option(COMPRESSED, request.compression_reads())
             | option(DEPTH, request.moi.depth.is_some())
             | ((request.moi.scheme() as u16) << DESIGN);
         let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
-        let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
         let size = Self::new(method.name(), variant, request.passages.len(), total, most);
         let draws = inline.is_some() || method.reads_own_answer() || answers > 0;
         if draws { size } else { size.read_only() }
@@ -236,14 +236,7 @@ fn grown(options: &SampleOptions) -> usize {
     samples.saturating_mul(BYTES_PER_TOKEN)
 }
 
-impl Engine {
-    /// Says that the call judges now, which may take minutes: nothing more is reserved of the generator that answers.
-    pub(super) fn settle(&self, call: &Call) {
-        if let Ok(generator) = self.generator() {
-            generator.scheduler.settle(call);
-        }
-    }
-
+impl Estimates {
     /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is asked once: what it does
     /// further was part of its size.
     ///
@@ -251,32 +244,33 @@ impl Engine {
     /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
     pub(super) fn admit_work(&self, call: &Call, model: &GeneratorModel, size: Size) -> Result<Admitted, EngineError> {
         let size = size.on(model.role());
-        model.scheduler().admit(call, self.estimates.tokens(&size), size.kind)?;
+        model.scheduler().admit(call, self.tokens(&size), size.kind)?;
         Ok(Admitted { size, before: call.spent() })
     }
 
-    /// Admits several requests of one call as one, as [`Engine::admit_work`]: all of them, or none.
+    /// Admits several requests of one call as one, as [`Estimates::admit_work`]: all of them, or none.
     pub(super) fn admit_together(
         &self,
         call: &Call,
         model: &GeneratorModel,
+        limits: &Limits,
         sizes: impl Iterator<Item = Size>,
     ) -> Result<(), EngineError> {
         let sizes: Vec<Size> = sizes.map(|size| size.on(model.role())).collect();
-        let tokens = sizes.iter().map(|size| self.estimates.tokens(size)).fold(0, usize::saturating_add);
+        let tokens = sizes.iter().map(|size| self.tokens(size)).fold(0, usize::saturating_add);
         let draws = sizes.iter().any(|size| size.kind == Kind::Draws);
         let kind = if draws { Kind::Draws } else { Kind::Reads };
-        Ok(model.scheduler().admit(call, tokens.min(self.limits().tokens), kind)?)
+        Ok(model.scheduler().admit(call, tokens.min(limits.tokens), kind)?)
     }
 
     /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.
     pub(super) fn learn_tokens(&self, admitted: &Admitted, tokens: usize) {
-        self.estimates.learn(&admitted.size, tokens);
+        self.learn(&admitted.size, tokens);
     }
 
     /// Learns from a request that ended.
     pub(super) fn learn_work(&self, call: &Call, admitted: &Admitted) {
-        self.estimates.learn(&admitted.size, call.spent().saturating_sub(admitted.before));
+        self.learn(&admitted.size, call.spent().saturating_sub(admitted.before));
     }
 }
 

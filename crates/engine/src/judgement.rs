@@ -2,7 +2,7 @@
 //! whether it is relevant (`evaluate`).
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage] [question, closing of the frame, "Yes or No:"] [" Yes" or " No", scored]
+//! [prompt prefix: chat template, instruction] [passage] [question, end of the chat template, "Yes or No:"] [" Yes" or " No", scored]
 //! ```
 
 use crate::prompt::Language;
@@ -10,12 +10,12 @@ use prefix_scheduler::plan::{Segment, Token};
 
 const VERDICTS: [&str; 2] = [" Yes", " No"];
 
-/// What is asked about a passage.
+/// A question about a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
-    /// Whether it helps to answer the question.
+    /// Does it help to answer the question?
     Helps,
-    /// Whether it is relevant to the query: the judgement that eRAG is compared with. The paper (section 3.1) has a model
+    /// Is it relevant to the query? The judgement that eRAG is compared with. The paper (section 3.1) has a model
     /// annotate each document, "determining whether it is relevant to the query or not", and gives no prompt; the words
     /// around that are ours.
     Relevant,
@@ -46,13 +46,13 @@ impl Asks {
     /// Tokens of the prompt that are neither passage nor question.
     pub fn overhead(self, language: &Language) -> usize {
         let verdict = VERDICTS.iter().map(|verdict| language.text(verdict).len()).max().unwrap_or(0);
-        language.opening(self.instruction()).tokens.len() + self.cue(language, &[]).len() + verdict
+        language.prefix(self.instruction()).tokens.len() + self.cue(language, &[]).len() + verdict
     }
 }
 
 /// The parts of the prompt for one question.
 pub(super) struct JudgementPrompt {
-    opening: Segment,
+    prefix: Segment,
     cue: Segment,
     verdicts: [Segment; 2],
 }
@@ -61,7 +61,7 @@ impl JudgementPrompt {
     /// The prompt for a tokenised question ([`Language::query`]).
     pub fn new(asks: Asks, language: &Language, question: &[Token]) -> Self {
         Self {
-            opening: language.opening(asks.instruction()),
+            prefix: language.prefix(asks.instruction()),
             cue: Segment::context(asks.cue(language, question)),
             verdicts: VERDICTS.map(|verdict| Segment::scored(language.text(verdict), 0)),
         }
@@ -69,7 +69,7 @@ impl JudgementPrompt {
 
     /// The two prompts for a passage: up to a scored Yes, and up to a scored No.
     pub fn verdicts(&self, passage: &Segment) -> [Vec<Segment>; 2] {
-        let prompt = |verdict: &Segment| vec![self.opening.clone(), passage.clone(), self.cue.clone(), verdict.clone()];
+        let prompt = |verdict: &Segment| vec![self.prefix.clone(), passage.clone(), self.cue.clone(), verdict.clone()];
         [prompt(&self.verdicts[0]), prompt(&self.verdicts[1])]
     }
 }
@@ -79,12 +79,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     #[test]
     fn the_prompts_by_word() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let passage = Segment::context(language.text("Document: a\n\n"));
         let text = |asks: Asks| {
             let [yes, no] = JudgementPrompt::new(asks, &language, &language.query("who?")).verdicts(&passage);

@@ -1,107 +1,118 @@
-//! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
+//! The use cases of rerankd. Nothing here knows a wire format or a runtime.
 //!
-//! `models` says what serves a request, `rerank` drives a method of `methods`, `belief`, `utility` and `evaluate` sample answers
-//! and measure them, `task` words their prompts, `citations` checks what answers cite, `opening` is what a caller puts before
-//! passages, `position_bias` arranges contexts, `warm` reads passages ahead of time. Every use case takes the
-//! [`Call`](prefix_scheduler::call::Call) it works for.
+//! [`types`] is the data of requests and results. It knows nothing of the rest, and everything else may use it. Each use case is a
+//! struct over the models and limits that it needs, and [`Engine`] holds one of each. A use case takes the
+//! [`Call`](prefix_scheduler::call::Call) that it works for.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`rerank`] | ranks passages with a method of [`methods`], then compresses them and measures their utility |
+//! | [`sampling`] | samples answers and measures the generator's belief |
+//! | [`utility`] | measures by how much passages change that belief |
+//! | [`evaluate`] | labels passages by the answers that they lead to |
+//! | [`citations`] | checks the passages that an answer cites |
+//! | [`prefill`] | reads passages into the cache ahead of requests |
+//! | [`calibrate`], [`contexts`], [`preferences`] | scores for calibration, studies and distillation |
 #![warn(missing_docs)]
 
 mod answers;
-pub mod belief;
 pub mod calibrate;
 mod calibrations;
+mod checks;
 pub mod citations;
 pub mod compress;
 pub mod contexts;
-mod error;
 mod estimate;
 pub mod evaluate;
-pub mod fusing;
 pub mod fusion;
 mod judgement;
 pub mod methods;
 pub mod models;
-pub mod opening;
 pub mod position_bias;
 pub mod preferences;
+pub mod prefill;
 pub mod prompt;
+mod prompt_prefix;
 pub mod rerank;
-mod role;
-pub mod task;
+pub mod sampling;
+mod task;
 mod truncate;
+pub mod types;
 pub mod utility;
-pub mod warm;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-pub use error::{EngineError, MOST_REPEATED, brief, clipped, quoted};
+use calibrate::PositionMeter;
+use citations::CitationChecker;
+use contexts::ContextReader;
+use evaluate::{BertScorer, Evaluator};
 use models::{Models, ServedGenerator};
-
-use prefix_scheduler::call::Place;
-
-/// Bounds on a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Passages.
-    pub passages: usize,
-    /// Bytes of a query.
-    pub query_bytes: usize,
-    /// Bytes of a passage, its title included.
-    pub passage_bytes: usize,
-    /// Orders of the passages.
-    pub orders: usize,
-    /// Tokens evaluated for one request.
-    pub tokens: usize,
-    /// Pairs of texts that the entailment model judges for one request.
-    pub pairs: usize,
-    /// Whether passages are cut to fit the context where the request does not say.
-    pub truncate: bool,
-    /// Longest wait of a stream's question for its permit; `None` for no bound.
-    pub permit_wait: Option<Duration>,
-}
-
-impl Limits {
-    /// Bounds that a unit test does not reach, but for those it sets.
-    pub const WIDE: Self = Self {
-        passages: 1_000,
-        query_bytes: 1_000,
-        passage_bytes: 60_000,
-        orders: 1_000,
-        tokens: 1_000_000,
-        pairs: 10_000,
-        truncate: true,
-        permit_wait: None,
-    };
-}
+use preferences::PreferenceScorer;
+use prefill::Prefiller;
+use rerank::Reranker;
+use sampling::{BeliefMeter, Sampler};
+use types::{EngineError, Limits};
+use utility::UtilityMeter;
 
 /// The use cases over the models of a server.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Engine {
     models: Models,
     limits: Limits,
-    context_free: Arc<utility::ContextFreeCache>,
-    estimates: Arc<estimate::Estimates>,
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Engine").field("limits", &self.limits).finish_non_exhaustive()
-    }
+    /// Ranks passages.
+    pub reranker: Reranker,
+    /// Samples answers.
+    pub sampler: Sampler,
+    /// Measures the utility of passages.
+    pub utility: UtilityMeter,
+    /// Judges and clusters texts.
+    pub belief: BeliefMeter,
+    /// Evaluates retrieval.
+    pub evaluator: Evaluator,
+    /// Compares texts by BERTScore.
+    pub bert: BertScorer,
+    /// Checks citations.
+    pub citations: CitationChecker,
+    /// Reads passages ahead of requests.
+    pub prefiller: Prefiller,
+    /// Reads contexts.
+    pub contexts: ContextReader,
+    /// Measures answers by the position of their passage.
+    pub positions: PositionMeter,
+    /// Scores orders of passages.
+    pub preferences: PreferenceScorer,
 }
 
 impl Engine {
     /// Puts the parts together. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
-        Self { models, limits, context_free: Arc::default(), estimates: Arc::default() }
+        let sampler = Sampler { models: models.clone(), limits, estimates: Arc::default() };
+        let utility = UtilityMeter::new(sampler.clone());
+        let every = || models.clone();
+        Self {
+            reranker: Reranker::new(utility.clone()),
+            utility,
+            belief: BeliefMeter { models: every(), limits },
+            evaluator: Evaluator { sampler: sampler.clone() },
+            bert: BertScorer { models: every() },
+            citations: CitationChecker { models: every(), limits },
+            prefiller: Prefiller { models: every(), limits },
+            contexts: ContextReader { sampler: sampler.clone() },
+            positions: PositionMeter { models: every(), limits },
+            preferences: PreferenceScorer { models: every(), limits },
+            sampler,
+            models,
+            limits,
+        }
     }
 
-    /// The same engine, which draws the context-free answers of a question anew each time. What is drawn beside other prompts differs
-    /// from them in its last digits, so kept ones would make equal requests differ.
+    /// This engine without cached context-free answers. Answers sampled together with other prompts differ in their last digits, so
+    /// cached ones would make equal requests differ.
     #[must_use]
-    pub fn without_kept_answers(self) -> Self {
-        Self { context_free: Arc::new(utility::ContextFreeCache::none()), ..self }
+    pub fn without_cached_answers(self) -> Self {
+        let utility = self.utility.without_cache();
+        Self { reranker: Reranker::new(utility.clone()), utility, ..self }
     }
 
     /// The models.
@@ -115,36 +126,21 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unavailable`] while it is loaded.
     pub fn generator(&self) -> Result<Arc<ServedGenerator>, EngineError> {
-        self.models.generator(None)?.get()
+        self.models.answering()
     }
 
-    /// The generator that scores passages where a request does not say: the scorer, or the default generator.
+    /// The generator that scores passages of requests without a scorer: the scorer, or the default generator.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while it is loaded.
     pub fn scorer(&self) -> Result<Arc<ServedGenerator>, EngineError> {
-        self.models.scoring("")?.get()
+        self.models.scorer_by_default()
     }
 
-    /// What computes the steps of the generator that scores: `cpu`, or the kind of the accelerator; `cpu` until it is loaded.
+    /// The device of the generator that scores: `cpu`, or the kind of the accelerator; `cpu` until it is loaded.
     #[must_use]
     pub fn compute(&self) -> String {
         self.scorer().map_or_else(|_| "cpu".to_owned(), |served| served.info.compute.clone())
-    }
-
-    /// The error of a request for which no place is free, with the time after which the backlog will be done.
-    #[must_use]
-    pub fn queue_full(&self) -> EngineError {
-        let retry_after = self.models.generators().iter().map(|model| model.scheduler().stats().retry_after()).max();
-        EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
-    }
-
-    /// The same for a place of a kind. What works beside the generator does not say when it will be done.
-    pub fn queue_full_at(&self, place: Place) -> EngineError {
-        match place {
-            Place::Generator => self.queue_full(),
-            Place::Beside => EngineError::QueueFull { retry_after: Duration::from_secs(1) },
-        }
     }
 
     /// The bounds.
@@ -152,13 +148,4 @@ impl Engine {
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
-}
-
-fn no_judge() -> EngineError {
-    EngineError::Precondition("no entailment model is configured: set entailment.model".into())
-}
-
-/// Milliseconds since `start`.
-fn milliseconds(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

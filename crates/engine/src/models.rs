@@ -4,9 +4,10 @@
 //! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
 
 mod changes;
-mod frame;
+mod prompt_format;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -15,27 +16,28 @@ pub use changes::Changes;
 use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
-pub use super::role::Role;
-use super::{EngineError, no_judge, quoted};
 use crate::fusion::calibration::Calibration;
+use crate::types::{EngineError, Role};
+use prefix_scheduler::call::{Call, Place};
 use prefix_scheduler::model::{GeneratorInfo, Tokenizer};
 use prefix_scheduler::scheduler::Status;
 use prefix_scheduler::scheduler::entailment::Judge;
 use prefix_scheduler::scheduler::generator::Scheduler;
 use prefix_scheduler::scheduler::reranker::PassageScorer;
+use rag_metrics::quoted;
 
 /// Most bytes of a name in a request.
 const LONGEST_NAME: usize = 1024;
 
-/// What the worker's thread reads of a generator's file.
+/// The contents of a generator's file.
 pub struct FileRead {
     /// Its vocabulary.
     pub tokenizer: Arc<dyn Tokenizer>,
-    /// What it is.
+    /// Its description.
     pub info: GeneratorInfo,
-    /// What is known of its position bias.
+    /// Its position-bias profiles.
     pub position_bias: PositionBias,
-    /// What labelled lists said of its ranking methods.
+    /// Its calibrations, from labelled lists.
     pub calibrations: Vec<Calibration>,
 }
 
@@ -43,13 +45,13 @@ pub struct FileRead {
 pub struct ServedGenerator {
     /// The queue in front of it.
     pub scheduler: Scheduler,
-    /// Its vocabulary and the frame of its prompts.
+    /// Its vocabulary and prompt format.
     pub language: Language,
-    /// What it is.
+    /// Its description.
     pub info: GeneratorInfo,
-    /// What is known of its position bias.
+    /// Its position-bias profiles.
     pub position_bias: Arc<PositionBias>,
-    /// What labelled lists said of its ranking methods.
+    /// Its calibrations, from labelled lists.
     pub calibrations: Calibrations,
 }
 
@@ -66,7 +68,7 @@ impl std::fmt::Debug for ServedGenerator {
 }
 
 impl ServedGenerator {
-    /// Puts the parts together; `info` says which frame the prompts take.
+    /// Puts the parts together; `info` has the prompt format.
     #[must_use]
     pub fn new(
         scheduler: Scheduler,
@@ -97,7 +99,7 @@ impl ServedGenerator {
     }
 }
 
-/// Where the worker's thread puts what it read of the generator's file. It never holds a handle to the worker: the
+/// The worker's thread puts the contents of the generator's file here. This never holds a handle to the worker: the
 /// thread would then keep itself alive.
 pub type Published = Arc<Mutex<Option<FileRead>>>;
 
@@ -118,7 +120,7 @@ impl GeneratorModel {
         Self { name, role: Role::Generator, scheduler, published, served: Arc::default() }
     }
 
-    /// The same as the scorer beside the generator.
+    /// This generator in the role of the scorer.
     #[must_use]
     pub fn into_scorer(self) -> Self {
         Self { role: Role::Scorer, ..self }
@@ -159,7 +161,7 @@ impl GeneratorModel {
         &self.name
     }
 
-    /// Whether it answers, or only scores.
+    /// True if it answers, or only scores.
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
@@ -175,14 +177,20 @@ impl GeneratorModel {
 /// The state of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelState {
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// The name by which it is configured.
     pub name: String,
-    /// Whether it would serve a request now.
+    /// True if it would serve a request now.
     pub serves: bool,
     /// Why it does not, where it failed.
     pub problem: Option<String>,
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Models").field("states", &self.states()).finish_non_exhaustive()
+    }
 }
 
 /// Every model of the server. The first generator answers; a second one is the scorer, which scores passages in its place.
@@ -201,7 +209,7 @@ impl Models {
         Self { generators: vec![generator], judge, scorers: Vec::new() }
     }
 
-    /// The same with a generator that scores passages in the place of the one that answers.
+    /// These models with a second generator, which scores passages.
     #[must_use]
     pub fn with_scoring_generator(mut self, scorer: GeneratorModel) -> Self {
         self.generators.truncate(1);
@@ -210,7 +218,7 @@ impl Models {
     }
 
     /// The generator that scores passages for a request that names it so: `generator`, `scorer`, or the scorer's name as it is
-    /// configured or as answers state it. For an empty name the scorer, where there is one.
+    /// configured or as answers state it. For an empty name the scorer, if there is one.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with what there is, where none has the name.
@@ -242,7 +250,7 @@ impl Models {
         })
     }
 
-    /// The same with a model that scores passages, in place of an earlier one of this role.
+    /// These models with a reranker or an embedding model, in place of an earlier one of this role.
     #[must_use]
     pub fn with_scorer(mut self, role: Role, scorer: PassageScorer) -> Self {
         self.scorers.retain(|(other, _)| *other != role);
@@ -262,6 +270,45 @@ impl Models {
         found.ok_or_else(|| EngineError::Precondition(format!("no generator {:?}", name.unwrap_or("is configured"))))
     }
 
+    /// The generator that answers.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while it is loaded.
+    pub fn answering(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        self.generator(None)?.get()
+    }
+
+    /// The generator that scores passages of requests without a scorer.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while it is loaded.
+    pub fn scorer_by_default(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        self.scoring("")?.get()
+    }
+
+    /// The answering generator reserves nothing more for this call, which now waits for the entailment model. That may take minutes.
+    pub(crate) fn release_generator(&self, call: &Call) {
+        if let Ok(generator) = self.answering() {
+            generator.scheduler.settle(call);
+        }
+    }
+
+    /// The error of a request without a free slot. The delay is the time that the generators need for their queues.
+    #[must_use]
+    pub fn queue_full(&self) -> EngineError {
+        let retry_after = self.generators.iter().map(|model| model.scheduler().stats().retry_after()).max();
+        EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
+    }
+
+    /// The error of a request without a free slot for this kind of work. Models other than the generators estimate no delay.
+    #[must_use]
+    pub fn queue_full_at(&self, place: Place) -> EngineError {
+        match place {
+            Place::Generator => self.queue_full(),
+            Place::Beside => EngineError::QueueFull { retry_after: Duration::from_secs(1) },
+        }
+    }
+
     /// Every generator, the default first.
     #[must_use]
     pub fn generators(&self) -> &[GeneratorModel] {
@@ -271,18 +318,18 @@ impl Models {
     /// The entailment model, loaded or not.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] where none is configured.
+    /// [`EngineError::Precondition`] if none is configured.
     pub fn judge(&self) -> Result<&Judge, EngineError> {
-        self.judge.as_ref().ok_or_else(no_judge)
+        self.judge.as_ref().ok_or_else(EngineError::no_judge)
     }
 
-    /// The same, where there may be none.
+    /// The model, loaded or not; `None` if none is configured.
     #[must_use]
     pub const fn judge_if_any(&self) -> Option<&Judge> {
         self.judge.as_ref()
     }
 
-    /// [`Judge::sha256`]; empty where no entailment model is configured.
+    /// [`Judge::sha256`]; empty if no entailment model is configured.
     #[must_use]
     pub fn judge_sha256(&self) -> String {
         self.judge.as_ref().map(Judge::sha256).unwrap_or_default()
@@ -291,13 +338,13 @@ impl Models {
     /// The model that scores passages in this role, loaded or not.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] where none is configured, with the key to set.
+    /// [`EngineError::Precondition`] if none is configured, with the key to set.
     pub fn scorer(&self, role: Role) -> Result<&PassageScorer, EngineError> {
         let none = || EngineError::Precondition(format!("no {0} model is configured: set {0}.model", role.name()));
         self.scorer_if_any(role).ok_or_else(none)
     }
 
-    /// The same, where there may be none.
+    /// The model, loaded or not; `None` if none is configured.
     #[must_use]
     pub fn scorer_if_any(&self, role: Role) -> Option<&PassageScorer> {
         self.scorers.iter().find(|(other, _)| *other == role).map(|(_, scorer)| scorer)
@@ -327,7 +374,7 @@ impl Models {
         generators.chain(judges).chain(scorers).collect()
     }
 
-    /// Whether a request would be served: every generator is there, or is loaded when it is needed.
+    /// True if a request would be served: every generator is there, or is loaded when it is needed.
     #[must_use]
     pub fn serve(&self) -> bool {
         let needed = |state: &&ModelState| matches!(state.role, Role::Generator | Role::Scorer);
@@ -355,8 +402,6 @@ fn state<I>(role: Role, name: &str, status: &Status<I>) -> ModelState {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use prefix_scheduler::model::ModelError;
     use prefix_scheduler::scheduler::generator::SchedulerOptions;

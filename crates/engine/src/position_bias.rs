@@ -1,6 +1,6 @@
 //! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
 //!
-//! Three sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
+//! There are three sets of profiles. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
 //! come with the program, for generators of its catalogue, and count where no calibrated one of answers applies. The learnt ones grow with
 //! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
 //! unless `position_bias.profiles` is `learnt`.
@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::EngineError;
-use super::rerank::FitReport;
+use crate::types::{Arrangement, Basis, ContextOrder, EngineError, FitReport, Ground};
 use evidence::Recent;
 pub use evidence::{Refusal, refusal};
 pub use moi::profile::Origin;
@@ -31,61 +30,6 @@ const LEAST_REQUESTED: u64 = 2;
 /// Least time between two writes of the learnt profiles. A stopping server writes once more.
 const BETWEEN_SAVES: Duration = Duration::from_secs(10);
 
-/// The order in which ranked passages should stand in the context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ContextOrder {
-    /// By a calibrated or built-in profile (with `position_bias.profiles = "learnt"` also a learnt one) whose effect exceeds its error;
-    /// otherwise best first. The default.
-    #[default]
-    Auto,
-    /// By any profile, learnt ones included, whose effect exceeds its error; otherwise best first. An error where the
-    /// generator has no profile at all.
-    ByPositionBias,
-    /// Best first (MOI, Eq. 4).
-    Descending,
-    /// Best last.
-    Reverse,
-    /// As in the request.
-    Given,
-}
-
-/// The profile behind an arrangement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Basis {
-    /// Whose likelihood.
-    pub subject: Subject,
-    /// Who supplied the observations.
-    pub origin: Origin,
-    /// Passages of the prompts that it was measured on.
-    pub passages: usize,
-    /// Observations.
-    pub observations: u64,
-}
-
-/// Why an arrangement was chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ground {
-    /// The caller named the order.
-    Requested,
-    /// This profile, whose effect exceeds its error.
-    Profile(Basis),
-    /// Best first, because this profile's effect does not exceed its error.
-    EffectWithinError(Basis),
-    /// Best first, because no profile with enough observations applies to this number of passages.
-    NoProfile,
-}
-
-/// A context's order and its ground.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrangement {
-    /// Indices of the request, first in the prompt to last.
-    pub order: Vec<usize>,
-    /// The order that was applied; never `Auto`.
-    pub applied: ContextOrder,
-    /// Why.
-    pub ground: Ground,
-}
-
 struct Calibrated {
     profiles: Profiles,
     /// Files that could not be used, each with its reason.
@@ -98,10 +42,10 @@ struct Learnt {
     profiles: Profiles,
     /// Fits taken lately: a request repeated many times counts once.
     recent: Recent,
-    /// Whether observations were added since the last write.
+    /// True if observations were added since the last write.
     unsaved: bool,
     saved: Option<Instant>,
-    /// Whether the last write failed, which was logged.
+    /// True if the last write failed, which was logged.
     failing: bool,
 }
 
@@ -176,7 +120,7 @@ impl PositionBias {
         }
     }
 
-    /// Whether fits of requests add to the learnt profiles (`position_bias.learn`).
+    /// True if fits of requests add to the learnt profiles (`position_bias.learn`).
     pub fn set_learning(&self, on: bool) {
         self.learning.store(on, Ordering::Relaxed);
     }
@@ -228,7 +172,7 @@ impl PositionBias {
         self.write(&lock(&self.writing));
     }
 
-    /// The same, unless a write goes on: behind one that hangs more threads would wait. The next call tries again.
+    /// [`Self::save`], unless a write is running: threads would queue behind one that hangs. The next call tries again.
     pub fn save_unless_busy(&self) {
         if let Some(writing) = self.writing.try_lock() {
             self.write(&writing);
@@ -275,7 +219,7 @@ impl PositionBias {
         Err(EngineError::Precondition(problem.into()))
     }
 
-    /// Whose profile would decide the order of so many passages; `None` where none would.
+    /// Whose profile would decide the order of so many passages; `None` if none would.
     pub(super) fn decides(&self, passages: usize, requested: ContextOrder) -> Option<Subject> {
         let by_profile = matches!(requested, ContextOrder::Auto | ContextOrder::ByPositionBias);
         let deciding = if by_profile { self.select(passages, requested) } else { None };
@@ -291,7 +235,7 @@ impl PositionBias {
         let (order, applied, ground) = match requested {
             ContextOrder::Descending => (ranking.to_vec(), requested, Ground::Requested),
             ContextOrder::Reverse => (ranking.iter().rev().copied().collect(), requested, Ground::Requested),
-            ContextOrder::Given => {
+            ContextOrder::Input => {
                 let mut order = ranking.to_vec();
                 order.sort_unstable();
                 (order, requested, Ground::Requested)

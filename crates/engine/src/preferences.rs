@@ -1,29 +1,29 @@
-//! What a generator makes of the orders of a list: the scores from which a smaller generator learns to rank as this one does
+//! A generator's scores of the orders of a list, from which a smaller generator learns to rank as this one does
 //! (preference distillation; Lee et al., section 3.3.2).
 //!
 //! The prompts are those of the method `moi` (`query_prompt`), so a score here is a score of a ranking. Both parts of the joint
-//! score of an order (Eq. 3) are returned apart: log P(query | order), and log P of the order's passages.
+//! score of an order (Eq. 3) are returned separately: log P(query | order), and log P of the order's passages.
 
 use std::sync::Arc;
 
-use super::belief::refuse_blank;
+use super::checks::refuse_blank;
 use super::methods::query_prompt::{QueryPrompt, overhead};
-use super::prompt::CutSide;
-use super::rerank::{Passage, RerankRequest};
+use super::models::Models;
+use super::rerank::check_request;
 use super::truncate::{Fit, fit_passages};
-use super::{Engine, EngineError, Limits};
+use crate::types::{CutSide, EngineError, Limits, Passage, RerankRequest};
 use moi::design::{Design, orders};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// What is scored.
+/// The scores that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scored {
     /// Nothing: only the tokens are wanted.
     Tokens,
     /// The query after each passage alone, and after none.
     Passages,
-    /// The same, and so many distinct random orders of all passages; fewer where fewer exist.
+    /// The query after each passage, and so many distinct random orders of all passages; fewer where fewer exist.
     Orders(usize),
 }
 
@@ -36,7 +36,7 @@ pub struct PreferenceRequest {
     pub passages: Vec<Passage>,
     /// Most tokens of a passage; `None` for no bound. Passages are never cut to fit the context.
     pub passage_tokens: Option<usize>,
-    /// What is scored.
+    /// The scores that are wanted.
     pub scored: Scored,
     /// Seed of the orders.
     pub seed: u64,
@@ -57,18 +57,18 @@ pub struct Preferences {
     pub query_after_order: Vec<f64>,
     /// log P(passages of the order) of each order, the separators included.
     pub passages_in_order: Vec<f64>,
-    /// log P(query | passage) of each passage; empty where only the tokens are wanted.
+    /// log P(query | passage) of each passage; empty if only the tokens are wanted.
     pub query_after_passage: Vec<f64>,
-    /// log P(query | no passage); `None` where only the tokens are wanted.
+    /// log P(query | no passage); `None` if only the tokens are wanted.
     pub query_alone: Option<f64>,
 }
 
-/// The tokens around passages and query: `opening`, passages, `cue`, query.
+/// The tokens around passages and query: `prefix`, passages, `cue`, query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFrame {
-    /// Beginning of sequence, chat frame and instruction.
-    pub opening: Vec<Token>,
-    /// End of the chat frame, and what announces the query.
+    /// Beginning of sequence, chat template and instruction.
+    pub prefix: Vec<Token>,
+    /// End of the chat template, and what announces the query.
     pub cue: Vec<Token>,
 }
 
@@ -80,15 +80,22 @@ struct Prompts {
     scores: Preferences,
 }
 
-impl Engine {
+/// Scores passages and orders of passages.
+#[derive(Debug, Clone)]
+pub struct PreferenceScorer {
+    pub(crate) models: Models,
+    pub(crate) limits: Limits,
+}
+
+impl PreferenceScorer {
     /// The tokens around passages and query.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while the generator is loaded.
     pub fn prompt_frame(&self) -> Result<PromptFrame, EngineError> {
-        let generator = self.generator()?;
+        let generator = self.models.answering()?;
         let prompt = QueryPrompt::new(&generator.language, &[]);
-        Ok(PromptFrame { opening: prompt.opening.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
+        Ok(PromptFrame { prefix: prompt.prefix.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
     }
 
     /// Scores a question's passages, alone and in random orders.
@@ -96,33 +103,32 @@ impl Engine {
     /// # Errors
     /// [`EngineError`], which names the field at fault. An invalid question, one whose longest prompt does not fit the context
     /// and one that exceeds the tokens of a request are refused before any evaluation.
-    pub async fn preferences(&self, call: &Call, request: PreferenceRequest) -> Result<Preferences, EngineError> {
+    pub async fn score(&self, call: &Call, request: PreferenceRequest) -> Result<Preferences, EngineError> {
         let checked = RerankRequest {
             query: request.query.clone(),
             passages: request.passages.clone(),
             ..RerankRequest::default()
         };
-        self.check_rerank(&checked)?;
+        check_request(&checked, &self.limits)?;
         // Its scores become examples, and every passage has its place in the prompts.
         refuse_blank(&request.passages)?;
-        check_orders(request.scored, self.limits())?;
-        let engine = self.clone();
-        let Prompts { plan, paths, mut scores } =
-            call.compute(move |call| engine.preference_prompts(call, &request)).await?;
+        check_orders(request.scored, &self.limits)?;
+        let scorer = self.clone();
+        let Prompts { plan, paths, mut scores } = call.compute(move |call| scorer.prompts(call, &request)).await?;
         if paths.is_empty() {
             return Ok(scores);
         }
-        let (needed, allowed) = (plan.cost().tokens, self.limits().tokens);
+        let (needed, allowed) = (plan.cost().tokens, self.limits.tokens);
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
-        let outcome = self.generator()?.scheduler.run(Arc::new(plan), call, None).await?;
+        let outcome = self.models.answering()?.scheduler.run(Arc::new(plan), call, None).await?;
         let sum = |nodes: &[NodeId]| nodes.iter().flat_map(|node| &outcome.scores[node.0]).sum::<f64>();
         let query = |path: &Vec<NodeId>| sum(&path[path.len().saturating_sub(1)..]);
         let (whole, rest) = paths.split_at(scores.orders.len());
         let (alone, none) = rest.split_at(scores.passages.len());
         scores.query_after_order = whole.iter().map(query).collect();
-        // The opening is the first node, and every passage is one.
+        // The prompt prefix is the first node, and every passage is one.
         let places = 1..=scores.passages.len();
         scores.passages_in_order = whole.iter().map(|path| sum(&path[places.clone()])).collect();
         scores.query_after_passage = alone.iter().map(query).collect();
@@ -130,8 +136,8 @@ impl Engine {
         Ok(scores)
     }
 
-    fn preference_prompts(&self, call: &Call, request: &PreferenceRequest) -> Result<Prompts, EngineError> {
-        let generator = self.generator()?;
+    fn prompts(&self, call: &Call, request: &PreferenceRequest) -> Result<Prompts, EngineError> {
+        let generator = self.models.answering()?;
         let language = &generator.language;
         let query = language.query(&request.query);
         let (context, n) = (generator.context()?, request.passages.len());

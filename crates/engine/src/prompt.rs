@@ -1,15 +1,15 @@
-//! Parts common to all prompts: the chat frame, and the tokens of passages and queries.
+//! Parts common to all prompts: the chat template, and the tokens of passages and queries.
 //!
 //! The text of each prompt is in the module that uses it: `methods` for scores of the query, `task` for answers,
 //! `judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has
 //! the same tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
-//! parsed. Only the chat frame may contain control tokens.
+//! parsed. Only the chat template may contain control tokens.
 
 use std::sync::Arc;
 
-use super::rerank::{read_as, unmarked};
+use crate::types::{CutSide, read_as, unmarked};
 use prefix_scheduler::model::Tokenizer;
-pub use prefix_scheduler::model::{Frame, YesNoPrompt};
+pub use prefix_scheduler::model::{PromptFormat, YesNoPrompt};
 use prefix_scheduler::plan::{Segment, Token};
 
 /// Version of all prompt texts. Position-bias profiles and stored evaluations are only valid for the version they were
@@ -17,18 +17,18 @@ use prefix_scheduler::plan::{Segment, Token};
 pub const TEMPLATE_VERSION: &str = "rerankd-2";
 
 /// Version of what else decides a ranking beside models, settings and calibrations: the built-in weights and scales of
-/// [`crate::fusion`] and [`super::fusing`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
+/// [`crate::fusion`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
 /// change of any of these needs another one.
 pub const RANKING_VERSION: &str = "ranking-3";
 
-/// A generator's tokenizer and the chat frame of its prompts.
+/// A generator's tokenizer and the chat template of its prompts.
 #[derive(Clone)]
 pub struct Language {
     /// Tokenizer of the generator.
     pub tokenizer: Arc<dyn Tokenizer>,
     before: Vec<Token>,
     after: Vec<Token>,
-    /// Whether nothing but the beginning of the sequence stands before a prompt's first text.
+    /// True if nothing but the beginning of the sequence stands before a prompt's first text.
     bare: bool,
     yes_no: YesNoPrompt,
 }
@@ -44,9 +44,9 @@ impl std::fmt::Debug for Language {
 }
 
 impl Language {
-    /// Uses the frame of the model's chat template if it has one. Otherwise the frame is only the beginning-of-sequence token.
+    /// Uses the model's chat template if it has one, else only the beginning-of-sequence token.
     #[must_use]
-    pub fn new(tokenizer: Arc<dyn Tokenizer>, frame: Frame) -> Self {
+    pub fn new(tokenizer: Arc<dyn Tokenizer>, frame: PromptFormat) -> Self {
         let template = tokenizer.chat_frame(frame).ok().flatten();
         Self::framed(tokenizer, template)
     }
@@ -59,7 +59,7 @@ impl Language {
         Self { tokenizer, before, after, bare, yes_no: YesNoPrompt::Generic }
     }
 
-    /// The same for a model that was trained with this prompt.
+    /// This language for a model that was trained with this prompt.
     #[must_use]
     pub fn with_yes_no(self, yes_no: YesNoPrompt) -> Self {
         Self { yes_no, ..self }
@@ -77,14 +77,14 @@ impl Language {
         self.tokenizer.text(text)
     }
 
-    /// First segment of a prompt: the frame before the user's message, then the instruction. Context only.
+    /// First segment of a prompt: the chat template before the user's message, then the instruction. Context only.
     #[must_use]
-    pub fn opening(&self, instruction: &str) -> Segment {
+    pub fn prefix(&self, instruction: &str) -> Segment {
         let text = if self.bare { self.tokenizer.first_text(instruction) } else { self.text(instruction) };
         Segment::context([self.before.clone(), text].concat())
     }
 
-    /// Frame between the user's message and the model's answer; may be empty.
+    /// PromptFormat between the user's message and the model's answer; may be empty.
     #[must_use]
     pub fn closing(&self) -> &[Token] {
         &self.after
@@ -95,16 +95,6 @@ impl Language {
     pub fn query(&self, query: &str) -> Vec<Token> {
         self.text(&format!(" {}", unmarked(query).trim()))
     }
-}
-
-/// The end of a passage's text that truncation drops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum CutSide {
-    /// Its last tokens.
-    #[default]
-    End,
-    /// Its first tokens.
-    Beginning,
 }
 
 /// How a passage stands in a prompt.
@@ -164,7 +154,7 @@ impl PassageTokens {
         self.len().min(most.map_or(usize::MAX, |most| most.max(self.least())))
     }
 
-    /// Whether the passage has no tokens.
+    /// True if the passage has no tokens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -189,7 +179,7 @@ impl PassageTokens {
         self.body.len()
     }
 
-    /// Where the body stands in the tokens of a passage that was truncated to `length` tokens.
+    /// The range of the body in the tokens of a passage that was truncated to `length` tokens.
     #[must_use]
     pub fn body_in(&self, length: usize) -> std::ops::Range<usize> {
         let end = length.saturating_sub(self.tail.len());
@@ -237,9 +227,9 @@ mod tests {
     fn the_chat_frame_surrounds_the_message_where_it_is_wanted() {
         let tokenizer = Arc::new(ByteTokenizer { frame: Some(("<u>".into(), "</u>".into())) });
         let text = |tokens: &[Token]| ByteTokenizer::default().detokenize(tokens);
-        let chat = Language::new(tokenizer.clone(), Frame::Chat);
-        assert_eq!((text(&chat.opening("Read.").tokens), text(chat.closing())), ("<u>Read.".into(), "</u>".into()));
-        let plain = Language::new(tokenizer, Frame::Plain);
-        assert_eq!((text(&plain.opening("Read.").tokens), text(plain.closing())), ("Read.".into(), String::new()));
+        let chat = Language::new(tokenizer.clone(), PromptFormat::Chat);
+        assert_eq!((text(&chat.prefix("Read.").tokens), text(chat.closing())), ("<u>Read.".into(), "</u>".into()));
+        let plain = Language::new(tokenizer, PromptFormat::Plain);
+        assert_eq!((text(&plain.prefix("Read.").tokens), text(plain.closing())), ("Read.".into(), String::new()));
     }
 }

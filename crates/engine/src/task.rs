@@ -1,7 +1,7 @@
-//! What a generator is asked to do with a question and its passages, and the words of each prompt.
+//! The words of the prompts of each task.
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage]* ["Question:" question, closing of the frame, "Short answer:"] [answer]
+//! [prompt prefix: chat template, instruction] [passage]* ["Question:" question, end of the chat template, "Short answer:"] [answer]
 //! ```
 //!
 //! | task | data sets of eRAG and SePer | answer |
@@ -18,82 +18,7 @@
 
 use std::borrow::Cow;
 
-use super::EngineError;
-use super::belief::SampleOptions;
-use rag_metrics::citation::without_marks;
-use rag_metrics::lexical;
-
-/// FEVER's labels (Thorne et al., 2018).
-const FEVER: [&str; 3] = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"];
-/// Fewest labels of a task.
-const LEAST_LABELS: usize = 2;
-/// Most labels of a task. Each context is scored once for each of them.
-const MOST_LABELS: usize = 64;
-/// Most bytes of a label. All of them stand in the instruction.
-const LABEL_BYTES: usize = 128;
-
-/// A kind of task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum TaskKind {
-    /// A few words answer the question.
-    #[default]
-    ShortAnswer,
-    /// The question is a claim; the answer says whether it holds.
-    FactVerification,
-    /// The question is a conversation; the answer is its next turn.
-    Dialogue,
-    /// A few sentences answer the question and cite the passages.
-    LongAnswer,
-    /// The question is a text; the answer is its class.
-    Classification,
-}
-
-impl TaskKind {
-    /// All kinds, in the order of the protocol.
-    pub const ALL: [Self; 5] =
-        [Self::ShortAnswer, Self::FactVerification, Self::Dialogue, Self::LongAnswer, Self::Classification];
-
-    /// Its name on the command line and in manifests.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ShortAnswer => "short-answer",
-            Self::FactVerification => "fact-verification",
-            Self::Dialogue => "dialogue",
-            Self::LongAnswer => "long-answer",
-            Self::Classification => "classification",
-        }
-    }
-
-    /// Whether the answer is one of several labels.
-    #[must_use]
-    pub const fn has_labels(self) -> bool {
-        matches!(self, Self::FactVerification | Self::Classification)
-    }
-
-    /// Most tokens of an answer where the caller does not say; `None` for the default of [`SampleOptions`]. Long answers have
-    /// the 300 of ALCE's program.
-    #[must_use]
-    pub const fn answer_tokens(self) -> Option<usize> {
-        match self {
-            Self::ShortAnswer | Self::FactVerification | Self::Classification => None,
-            Self::Dialogue => Some(128),
-            Self::LongAnswer => Some(300),
-        }
-    }
-}
-
-/// A task, with the labels that its answer may be.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Task {
-    /// Its kind.
-    pub kind: TaskKind,
-    /// The caller's labels; empty for those of FEVER, or for none.
-    pub labels: Vec<String>,
-}
-
-/// A label with the generator's probability of it among all labels.
-pub type LabelProbability = (String, f64);
+use crate::types::{FEVER, Task, TaskKind};
 
 /// The words of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,70 +31,11 @@ pub(super) struct Wording {
     pub asks: &'static str,
     /// Stands before the answer.
     pub answers: &'static str,
-    /// Whether passages are numbered from 1, in the order of the prompt.
+    /// True if passages are numbered from 1, in the order of the prompt.
     pub numbered: bool,
 }
 
 impl Task {
-    /// The labels that the answer may be; empty for tasks without labels.
-    #[must_use]
-    pub fn labels(&self) -> Cow<'_, [String]> {
-        if self.kind == TaskKind::FactVerification && self.labels.is_empty() {
-            return Cow::Owned(FEVER.map(str::to_owned).to_vec());
-        }
-        Cow::Borrowed(&self.labels)
-    }
-
-    /// Refuses labels that the task has no use for, and labels that cannot be told apart.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] for `labels`.
-    pub fn check(&self) -> Result<(), EngineError> {
-        let count = self.labels.len();
-        if !self.kind.has_labels() {
-            let problem = "are for fact verification and classification only";
-            return if count == 0 { Ok(()) } else { Err(EngineError::invalid("labels", problem)) };
-        }
-        let required = self.kind == TaskKind::Classification || count > 0;
-        if required && !(LEAST_LABELS..=MOST_LABELS).contains(&count) {
-            let problem = format!("{count} given, {LEAST_LABELS} to {MOST_LABELS} allowed");
-            return Err(EngineError::invalid("labels", problem));
-        }
-        for (index, label) in self.labels.iter().enumerate() {
-            let invalid = |problem: String| Err(EngineError::invalid(format!("labels[{index}]"), problem));
-            if label.trim().is_empty() {
-                return invalid("must not be empty".into());
-            }
-            if label.len() > LABEL_BYTES {
-                return invalid(format!("{} bytes given, at most {LABEL_BYTES} allowed", label.len()));
-            }
-            if label.contains(char::is_control) {
-                return invalid("must not hold line breaks or control characters".into());
-            }
-            if let Some(other) = self.labels[..index].iter().position(|other| same(other, label)) {
-                return invalid(format!("is the same as labels[{other}] but for case and outer punctuation"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a text is one of the labels, as the annotator of accuracy compares them.
-    pub(super) fn is_label(&self, text: &str) -> bool {
-        lexical::accuracy(text, &self.labels()) > 0.5
-    }
-
-    /// Options of sampling, with the task's length of an answer where they name none.
-    pub(super) fn sampling(&self, options: SampleOptions) -> SampleOptions {
-        SampleOptions { max_tokens: options.max_tokens.or(self.kind.answer_tokens()), ..options }
-    }
-
-    /// An answer as measures read it. A long answer cites passages by number; the numbers are no words of it, and only the measures
-    /// of citations read them.
-    #[must_use]
-    pub fn measured(&self, answer: &str) -> String {
-        if self.kind == TaskKind::LongAnswer { without_marks(answer) } else { answer.to_owned() }
-    }
-
     /// The words of its prompt.
     pub(super) fn wording(&self) -> Wording {
         let plain = |instruction: &'static str, context_free: &'static str, asks, answers| Wording {
@@ -219,14 +85,11 @@ impl Task {
     }
 }
 
-/// Whether the annotator of accuracy takes two labels for one.
-fn same(left: &str, right: &str) -> bool {
-    lexical::accuracy(left, &[right.to_owned()]) > 0.5
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::SampleOptions;
+    use rag_metrics::lexical;
 
     fn task(kind: TaskKind, labels: &[&str]) -> Task {
         Task { kind, labels: labels.iter().map(|&label| label.to_owned()).collect() }
@@ -296,8 +159,6 @@ mod tests {
         };
         assert_eq!(tokens(TaskKind::ShortAnswer, None), None, "stored evaluations keep their options");
         assert_eq!((tokens(TaskKind::LongAnswer, None), tokens(TaskKind::LongAnswer, Some(9))), (Some(300), Some(9)));
-        assert!(
-            TaskKind::ALL.iter().all(|kind| kind.answer_tokens() <= Some(super::super::belief::options::MOST_TOKENS))
-        );
+        assert!(TaskKind::ALL.iter().all(|kind| kind.answer_tokens() <= Some(crate::types::MOST_TOKENS)));
     }
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::EngineError;
-use super::prompt::{CutSide, Language, PassageForm, PassageTokens};
-use super::rerank::Passage;
+use super::prompt::{Language, PassageForm, PassageTokens};
+use crate::types::{CutSide, EngineError, Passage};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
 
@@ -25,7 +24,7 @@ pub(super) struct Fit {
     pub longest: usize,
     /// Maximum number of tokens of a passage, set by the caller; `None` for no limit.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be truncated to fit `available`.
+    /// True if passages may be truncated to fit `available`.
     pub truncate: bool,
     /// The side at which passages are truncated.
     pub side: CutSide,
@@ -155,7 +154,7 @@ fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     #[test]
@@ -195,7 +194,7 @@ mod tests {
     /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.
     #[test]
     fn what_is_needed_counts_the_longest_prompt_only() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let passage = Passage { text: "x".into(), ..Passage::default() };
         let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
         let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true, side: CutSide::End };

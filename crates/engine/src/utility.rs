@@ -1,5 +1,5 @@
 //! The utility of retrieval: by how much passages move the generator's belief toward the reference answers, or reduce its
-//! entropy where there are none.
+//! entropy if there are none.
 //!
 //! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
 //! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
@@ -8,195 +8,32 @@ mod bounds;
 mod context_free;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bounds::check_answers;
-pub(super) use context_free::ContextFreeCache;
-use context_free::Drawn;
+use context_free::{ContextFreeCache, Drawn};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::belief::report::{self, BeliefReport, Response, Verdicts};
-use super::belief::texts::Texts;
-use super::belief::{
-    Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders, check_references,
-    check_texts,
+use crate::checks::{check_orders, check_references, check_texts};
+use crate::sampling::Sampler;
+use crate::sampling::measure::{self, Verdicts};
+use crate::sampling::texts::Texts;
+use crate::types::{
+    BeliefEvent, BeliefReport, BeliefRequest, ContextKind, EngineError, Limits, Response, Sampled, Utility,
+    UtilityReport, UtilityRequest, milliseconds,
 };
-use super::rerank::{Passage, Usage};
-use super::task::{LabelProbability, Task, TaskKind};
-use super::{Engine, EngineError, Limits, milliseconds};
 use prefix_scheduler::call::Call;
-use rag_metrics::belief::{Estimate, Measured, Pairing};
-
-/// Which passages of a request a context holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContextKind {
-    /// The whole list, in its order.
-    List,
-    /// Passage `i` alone.
-    Passage(usize),
-    /// The first so many passages.
-    Prefix(usize),
-    /// The list except passage `i`.
-    LeaveOneOut(usize),
-    /// Subset `i` of the request.
-    Subset(usize),
-}
-
-/// A question, its passages, and the contexts to measure.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct UtilityRequest {
-    /// The question.
-    pub question: String,
-    /// The passages, in the order of reading.
-    pub passages: Vec<Passage>,
-    /// Reference answers, at most 64. If there are none, only entropies are measured.
-    pub references: Vec<String>,
-    /// Measure the whole list.
-    pub list: bool,
-    /// Measure each passage alone.
-    pub each: bool,
-    /// Measure every growing prefix of the list.
-    pub prefixes: bool,
-    /// Measure the list with each passage left out.
-    pub leave_one_out: bool,
-    /// Measure these subsets, by index.
-    pub subsets: Vec<Vec<usize>>,
-    /// Whether the references are scored as answers, too.
-    pub score_references: bool,
-    /// What the generator is asked to do.
-    pub task: Task,
-    /// How answers are sampled.
-    pub sampling: SampleOptions,
-    /// How they are measured.
-    pub measure: MeasureOptions,
-    /// Most tokens of a passage; bounded by the context only if `None`.
-    pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default if `None`.
-    pub truncate: Option<bool>,
-    /// Most tokens to evaluate; the server's limit if `None`.
-    pub token_budget: Option<usize>,
-    /// Most pairs that the entailment model is asked about; the server's limit if `None`. No field of the protocol: what a
-    /// ranking leaves to its inline utility.
-    pub pair_budget: Option<usize>,
-}
-
-/// The belief in one context, and its difference to the context-free belief.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Utility {
-    /// Which context.
-    pub kind: ContextKind,
-    /// Its passages.
-    pub indices: Vec<usize>,
-    /// The belief in it.
-    pub belief: BeliefReport,
-    /// The answers that were measured.
-    pub answers: Vec<Answer>,
-    /// The task's labels with their probabilities; empty for tasks without labels.
-    pub labels: Vec<LabelProbability>,
-    /// log P(reference | context, question) of each reference, in nats, the sum over its tokens; empty unless they were scored.
-    pub references: Vec<f64>,
-    /// DeltaSePer: soft SePer in this context minus context-free, in [-1, 1].
-    pub delta_soft: Option<Measured>,
-    /// The same for hard SePer.
-    pub delta_hard: Option<Measured>,
-    /// Context-free semantic entropy minus that in this context, in nats.
-    pub semantic_entropy_reduction: Measured,
-    /// The same over the counts of the clusters.
-    pub semantic_entropy_count_reduction: Measured,
-    /// The same corrected for clusters that were not drawn; absent for fewer than two samples.
-    pub semantic_entropy_corrected_reduction: Option<Measured>,
-    /// Context-free predictive entropy minus that in this context, in nats.
-    pub predictive_entropy_reduction: Measured,
-    /// Context-free perplexity minus that in this context; absent where either is.
-    pub perplexity_reduction: Option<Measured>,
-    /// Lexical similarity of the answers in this context minus that of the context-free ones; absent for fewer than two
-    /// samples.
-    pub lexical_similarity_increase: Option<Measured>,
-}
-
-/// The measured utilities.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UtilityReport {
-    /// The belief without passages.
-    pub context_free: BeliefReport,
-    /// Its answers.
-    pub context_free_answers: Vec<Answer>,
-    /// The task's labels without passages, with their probabilities; empty for tasks without labels.
-    pub context_free_labels: Vec<LabelProbability>,
-    /// log P(reference | question) of each reference, in nats; empty unless they were scored.
-    pub context_free_references: Vec<f64>,
-    /// The task that was asked.
-    pub task: TaskKind,
-    /// One for each context, in the order: list, each, prefixes, leave-one-out, subsets.
-    pub utilities: Vec<Utility>,
-    /// Cost of the generator.
-    pub usage: Usage,
-    /// Number of pairs that the entailment model judged.
-    pub judged_pairs: usize,
-    /// Passages that were cut to fit the prompts.
-    pub shortened: usize,
-    /// What is said of pairs that the entailment model may not have read to their end; also one of the remarks.
-    pub(crate) too_long: Option<String>,
-    /// Remarks for the caller.
-    pub warnings: Vec<String>,
-}
+use rag_metrics::belief::{Estimate, Pairing};
 
 impl UtilityRequest {
-    /// Length of [`UtilityRequest::contexts`].
-    fn number_of_contexts(&self) -> usize {
-        let n = self.passages.len();
-        let times = [self.each, self.prefixes, self.leave_one_out].into_iter().filter(|kind| *kind).count();
-        n.saturating_mul(times).saturating_add(self.subsets.len()).saturating_add(usize::from(self.list))
-    }
-
-    fn contexts(&self) -> Vec<(ContextKind, Vec<usize>)> {
-        let n = self.passages.len();
-        let mut contexts = Vec::new();
-        if self.list {
-            contexts.push((ContextKind::List, (0..n).collect()));
-        }
-        if self.each {
-            contexts.extend((0..n).map(|i| (ContextKind::Passage(i), vec![i])));
-        }
-        if self.prefixes {
-            contexts.extend((1..=n).map(|length| (ContextKind::Prefix(length), (0..length).collect())));
-        }
-        if self.leave_one_out {
-            contexts.extend((0..n).map(|out| (ContextKind::LeaveOneOut(out), (0..n).filter(|i| *i != out).collect())));
-        }
-        contexts.extend(
-            self.subsets.iter().enumerate().map(|(number, subset)| (ContextKind::Subset(number), subset.clone())),
-        );
-        contexts
-    }
-
-    /// The references that are scored as answers.
-    fn scored_references(&self) -> Vec<String> {
-        if self.score_references { self.references.clone() } else { Vec::new() }
-    }
-
-    /// The same contexts, to be sampled only.
-    pub(super) fn belief(&self) -> BeliefRequest {
-        BeliefRequest {
-            question: self.question.clone(),
-            passages: self.passages.clone(),
-            contexts: self.contexts().into_iter().map(|(_, indices)| indices).collect(),
-            task: self.task.clone(),
-            options: self.sampling.clone(),
-            passage_tokens: self.passage_tokens,
-            truncate: self.truncate,
-            token_budget: self.token_budget,
-            references: self.scored_references(),
-        }
-    }
-
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         // First, because the contexts of a list take the square of its length.
         check_texts(&self.question, &self.passages, limits)?;
         check_references(&self.references, limits)?;
         // Before any of them is made: subsets may be as many as the fields of a message.
         let number = self.number_of_contexts();
-        // The context-free one is drawn beside them.
+        // The context-free one is drawn as well.
         let most = limits.orders.saturating_sub(1);
         if number > most {
             let field = if self.subsets.is_empty() { "measure_list" } else { "subsets" };
@@ -221,13 +58,29 @@ impl UtilityRequest {
     }
 }
 
-impl Engine {
-    /// Refuses a request that [`Engine::utility`] would refuse without a model. For one that has to wait for its permit.
+/// Measures the utility of passages. Context-free answers are cached.
+#[derive(Debug, Clone)]
+pub struct UtilityMeter {
+    pub(crate) sampler: Sampler,
+    context_free: Arc<ContextFreeCache>,
+}
+
+impl UtilityMeter {
+    pub(crate) fn new(sampler: Sampler) -> Self {
+        Self { sampler, context_free: Arc::default() }
+    }
+
+    /// This meter without cached answers.
+    pub(crate) fn without_cache(self) -> Self {
+        Self { context_free: Arc::new(ContextFreeCache::none()), ..self }
+    }
+
+    /// Refuses a request that [`UtilityMeter::measure`] would refuse without a model. For one that has to wait for its permit.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
-    pub fn check_utility(&self, request: &UtilityRequest) -> Result<(), EngineError> {
-        request.check(&self.limits)
+    pub fn check(&self, request: &UtilityRequest) -> Result<(), EngineError> {
+        request.check(&self.sampler.limits)
     }
 
     /// Measures utilities. One plan samples in all contexts. Context-free answers are cached for later requests with the same
@@ -235,16 +88,16 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn utility(
+    pub async fn measure(
         &self,
         call: &Call,
         request: UtilityRequest,
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
-        request.check(&self.limits)?;
+        request.check(&self.sampler.limits)?;
         // Answers are drawn first: a model that cannot be loaded, or cannot do it, must not cost them.
-        request.measure.check_model(&self.models().judge()?.load(call).await?)?;
+        request.measure.check_model(&self.sampler.models.judge()?.load(call).await?)?;
         let contexts = request.contexts();
         let key = context_free::Key::of(&request);
         let cached = self.context_free.get(&key);
@@ -259,7 +112,7 @@ impl Engine {
         distinct.dedup();
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
-            if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
+            if distinct.is_empty() { Sampled::default() } else { self.sampler.sample(call, belief, listener).await? };
         let (shortened, cut) = (sampled.shortened(), sampled.warnings());
         let drawn = sampled.answers.into_iter().zip(sampled.labels).zip(sampled.references);
         let drawn = drawn.map(|((answers, labels), references)| Drawn { answers, labels, references });
@@ -273,16 +126,16 @@ impl Engine {
             }
         };
         by_context.insert(Vec::new(), context_free_drawn.clone());
-        self.settle(call);
+        self.sampler.models.release_generator(call);
         check_answers(&contexts, &by_context)?;
         let question = request.measure.conditioned.then_some(request.question.as_str());
         let texts = Texts::after(question);
-        let allowed = self.limits().pairs.min(request.pair_budget.unwrap_or(usize::MAX));
-        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, allowed);
+        let allowed = self.sampler.limits.pairs.min(request.pair_budget.unwrap_or(usize::MAX));
+        let mut verdicts = Verdicts::new(self.sampler.models.judge_if_any(), texts, call, allowed);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, drawn) in &by_context {
             let responses: Vec<Response> = drawn.answers.iter().map(|one| Response::of(one, &request.task)).collect();
-            let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
+            let report = measure::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
         let missing = || EngineError::Internal("a context was not measured".into());
@@ -356,6 +209,7 @@ fn utility(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Passage;
 
     /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
     #[test]

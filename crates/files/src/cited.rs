@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::{Empty, FileError, Warnings, lines, names, passages};
-use engine::rerank::Passage;
+use engine::types::Passage;
 
 /// An answer with its passages, which the citations number from 1.
 #[derive(Debug, Clone, PartialEq)]

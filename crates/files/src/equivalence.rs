@@ -22,7 +22,7 @@ use serde_json::Value;
 use super::fields::{Fields, flag};
 use super::labelled::{self, LabelledList};
 use super::{FileError, Warnings, names};
-use engine::rerank::Passage;
+use engine::types::Passage;
 
 /// Reads judged answers, at least one question. A candidate becomes a passage: the text is the answer, the title the
 /// system, the label 1 if people found it equivalent and 0 otherwise.

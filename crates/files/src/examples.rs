@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::fields::Fields;
 use super::{FileError, Warnings, lines};
-use engine::opening::Example;
+use engine::types::Example;
 
 /// Reads examples, one JSON object per line, at least one.
 ///

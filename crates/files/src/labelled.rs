@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::lines::{self, Remarks};
 use super::{Empty, FileError, Warnings, names, passages};
-use engine::rerank::Passage;
+use engine::types::Passage;
 use rag_metrics::quoted;
 
 /// Most relevant passages that a collection may have for a question.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fields::{Fields, LIST, flag, numeric, scalar};
 use super::lines::{self, Remarks};
 use super::{FileError, MARK, Warnings, names};
-use engine::rerank::Passage;
+use engine::types::Passage;
 use rag_metrics::quoted;
 
 /// Treatment of a passage without text.

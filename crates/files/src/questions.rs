@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::lines::{self, Remarks};
 use super::{Empty, FileError, Warnings, names, passages};
-use engine::rerank::Passage;
+use engine::types::Passage;
 
 /// A question, its reference answers, and its passages.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
-use crate::model::{Batch, Capacity, Decoded, Frame, Generator, ModelError, Tokenizer};
+use crate::model::{Batch, Capacity, Decoded, Generator, ModelError, PromptFormat, Tokenizer};
 use crate::plan::Token;
 
 /// Returns the log-probability of a token given the preceding tokens.
@@ -226,8 +226,8 @@ impl Tokenizer for ByteTokenizer {
         token == END
     }
 
-    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String> {
-        Ok(self.frame.clone().filter(|_| frame != Frame::Plain))
+    fn chat_frame(&self, frame: PromptFormat) -> Result<Option<(String, String)>, String> {
+        Ok(self.frame.clone().filter(|_| frame != PromptFormat::Plain))
     }
 }
 

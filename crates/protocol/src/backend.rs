@@ -11,15 +11,12 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::client::{self, ClientError};
 use crate::convert_task::kind_to_wire;
 use crate::{connect, v1};
-use engine::belief::TextPair;
-use engine::evaluate::EvaluateRequest;
-use engine::prompt::Frame;
-use engine::rerank::RerankRequest;
-use engine::task::{Task, TaskKind};
-use engine::utility::UtilityRequest;
-use engine::{Engine, EngineError};
+use engine::Engine;
+use engine::types::{EngineError, EvaluateRequest, RerankRequest, Task, TaskKind, UtilityRequest};
 pub use identity::ModelIdentity;
 use prefix_scheduler::call::Call;
+use prefix_scheduler::model::PromptFormat;
+use prefix_scheduler::model::entailment::TextPair;
 
 /// A server or an engine in this process.
 pub enum Backend {
@@ -191,7 +188,7 @@ impl Backend {
     }
 
     /// Checks that the generator can take prompts of this format. Only possible for an engine in this process.
-    pub fn try_frame(&self, frame: Frame) -> Result<(), BackendError> {
+    pub fn try_frame(&self, frame: PromptFormat) -> Result<(), BackendError> {
         match self {
             Self::Server(_) => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
             Self::Local(engine) => Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?),
@@ -245,7 +242,7 @@ impl Backend {
             }
             Self::Local(engine) => {
                 let begun = Instant::now();
-                let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+                let answer = engine.reranker.rerank(&Call::local(), request.clone(), None).await?;
                 (client::local_response(answer, request), begun.elapsed())
             }
         })
@@ -265,7 +262,7 @@ impl Backend {
                 answer
             }
             Self::Local(engine) => {
-                let report = engine.utility(&Call::local(), request.clone(), None).await?;
+                let report = engine.utility.measure(&Call::local(), request.clone(), None).await?;
                 client::local_utility(&report, answers, &engine.generator()?.info)
             }
         })
@@ -275,7 +272,9 @@ impl Backend {
     pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
         Ok(match self {
             Self::Server(remote) => remote.patiently(|| client::entail(&remote.server, &pairs, question)).await?.0,
-            Self::Local(engine) => client::local_verdicts(&engine.entail(&Call::local(), pairs, question).await?),
+            Self::Local(engine) => {
+                client::local_verdicts(&engine.belief.entail(&Call::local(), pairs, question).await?)
+            }
         })
     }
 
@@ -284,7 +283,7 @@ impl Backend {
     /// tokens than the limit; and for texts that the model cannot read. The last two are logged.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Self::Local(engine) = self else { return Ok(None) };
-        match engine.bert_scores(&Call::local(), texts, references).await {
+        match engine.bert.scores(&Call::local(), texts, references).await {
             Ok(scores) => Ok(Some(scores)),
             Err(EngineError::Precondition(_)) => Ok(None),
             Err(error @ EngineError::Invalid { .. }) => {
@@ -309,7 +308,7 @@ impl Backend {
                 answer
             }
             Self::Local(engine) => {
-                let report = engine.evaluate(&Call::local(), request.clone()).await?;
+                let report = engine.evaluator.evaluate(&Call::local(), request.clone()).await?;
                 client::local_evaluation(&report, request, answers, &engine.generator()?.info)
             }
         })

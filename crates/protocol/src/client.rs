@@ -14,14 +14,12 @@ use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
 use super::{convert, convert_belief, convert_citation, convert_evaluate, v1};
-use engine::belief::TextPair;
 use engine::citations::{CitationReport, CitationRequest};
-use engine::evaluate::{EvaluateReport, EvaluateRequest};
 use engine::fusion::calibration::Calibration;
-use engine::rerank::{Passage, RerankRequest};
-use engine::utility::{UtilityReport, UtilityRequest};
-use engine::warm::WarmProgress;
+use engine::prefill::PrefillProgress;
+use engine::types::{EvaluateReport, EvaluateRequest, Passage, RerankRequest, UtilityReport, UtilityRequest};
 use moi::profile::{Origin, Profiles};
+use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::scheduler::entailment::Judged;
 
 /// The reason why a call failed.
@@ -66,7 +64,7 @@ impl ClientError {
     /// True if the server is not set up for the request: FAILED_PRECONDITION, like [`EngineError::Precondition`] of the
     /// engine in this process.
     ///
-    /// [`EngineError::Precondition`]: engine::EngineError::Precondition
+    /// [`EngineError::Precondition`]: engine::types::EngineError::Precondition
     #[must_use]
     pub fn is_precondition(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == format!("{:?}", tonic::Code::FailedPrecondition))
@@ -274,7 +272,7 @@ pub async fn warm(
 
 /// Converts progress of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_warm(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
+pub fn local_warm(model: &str, progress: &PrefillProgress) -> v1::WarmPassagesResponse {
     super::convert_models::warm_progress(model, progress)
 }
 
@@ -316,7 +314,7 @@ pub fn local_adapter(adapter: &prefix_scheduler::model::AdapterInfo) -> v1::Adap
 
 /// Converts an answer of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_response(answer: engine::rerank::Reranked, request: &RerankRequest) -> v1::RerankResponse {
+pub fn local_response(answer: engine::types::Reranked, request: &RerankRequest) -> v1::RerankResponse {
     let passages = convert::request_to_wire(request).passages;
     convert::response(answer, &convert::Sent { passages, whole: false })
 }

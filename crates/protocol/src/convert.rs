@@ -2,10 +2,11 @@
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
-use engine::EngineError;
-use engine::methods::{self, MethodRef};
-use engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
-use engine::rerank::{MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
+use engine::methods;
+use engine::types::{
+    Arrangement, Basis, ContextOrder, EngineError, Ground, MethodRef, MoiOptions, MoiOutcome, Passage, RerankEvent,
+    RerankRequest, Reranked, Scheme, Usage,
+};
 use moi::domain::Domain;
 use moi::profile::Subject;
 
@@ -61,6 +62,7 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         moi: moi(wire.moi.unwrap_or_default())?,
         fusion: convert_fusion::options(wire.fusion)?,
         only_helpful: wire.only_helpful,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
         latency_budget_ms: wire.latency_budget_ms,
         top_n: given(wire.top_n),
         score_threshold: wire.score_threshold,
@@ -68,14 +70,14 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         truncate,
         passage_tokens,
         inline: wire.utility.map(convert_belief::inline),
-        opening: convert_opening::opening(wire.instruction, wire.examples),
+        prefix: convert_opening::opening(wire.instruction, wire.examples),
         compression: convert_compression::options(wire.compression)?,
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
             v1::ContextOrder::Descending => ContextOrder::Descending,
             v1::ContextOrder::Reverse => ContextOrder::Reverse,
-            v1::ContextOrder::Given => ContextOrder::Given,
+            v1::ContextOrder::Given => ContextOrder::Input,
         },
         ..RerankRequest::default()
     })
@@ -138,8 +140,8 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         v1::BudgetPolicy::Fit => true,
     };
     let outcome = match known("moi.outcome", wire.outcome)? {
-        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
-        v1::Outcome::Joint => Outcome::Joint,
+        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => MoiOutcome::QueryLikelihood,
+        v1::Outcome::Joint => MoiOutcome::Joint,
     };
     let domain = domain("moi.score_domain", wire.score_domain, wire.softmax_temperature)?;
     let paper_objective = paper_objective("moi.objective", wire.objective)?;
@@ -158,7 +160,6 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         position_prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
         monotone: wire.monotone,
         seed: wire.seed,
-        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
         fit_budget,
         settle_top: given(wire.settle_top),
         settle_probability: wire.settle_probability,
@@ -177,8 +178,8 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
     };
     let outcome = match moi.outcome {
-        Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
-        Outcome::Joint => v1::Outcome::Joint,
+        MoiOutcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
+        MoiOutcome::Joint => v1::Outcome::Joint,
     };
     let objective = if moi.paper_objective { v1::Objective::Paper } else { v1::Objective::Regularised };
     v1::RerankRequest {
@@ -202,7 +203,6 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
             copies: narrow(moi.copies.unwrap_or(0)),
             prune_length: narrow(moi.prune_length.unwrap_or(0)),
             variable_pruning: moi.variable_pruning,
-            token_budget: wide(moi.token_budget.unwrap_or(0)),
             budget_policy: if moi.fit_budget { v1::BudgetPolicy::Fit } else { v1::BudgetPolicy::Refuse }.into(),
             settle_top: narrow(moi.settle_top.unwrap_or(0)),
             settle_probability: moi.settle_probability,
@@ -216,9 +216,10 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         context_order: context_order_to_wire(request.context_order).into(),
         fusion: Some(convert_fusion::options_to_wire(&request.fusion)),
         only_helpful: request.only_helpful,
+        token_budget: wide(request.token_budget.unwrap_or(0)),
         latency_budget_ms: request.latency_budget_ms,
-        instruction: request.opening.instruction.clone(),
-        examples: convert_opening::examples_to_wire(&request.opening),
+        instruction: request.prefix.instruction.clone(),
+        examples: convert_opening::examples_to_wire(&request.prefix),
         compression: request.compression.as_ref().map(convert_compression::options_to_wire),
         utility: request.inline.as_ref().map(convert_belief::inline_to_wire),
     }
@@ -230,7 +231,7 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
         ContextOrder::ByPositionBias => v1::ContextOrder::ByPositionBias,
         ContextOrder::Descending => v1::ContextOrder::Descending,
         ContextOrder::Reverse => v1::ContextOrder::Reverse,
-        ContextOrder::Given => v1::ContextOrder::Given,
+        ContextOrder::Input => v1::ContextOrder::Given,
     }
 }
 
@@ -289,7 +290,7 @@ pub fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
             tokens_cut: narrow(ranked.tokens_cut),
             passage: sent.whole.then(|| passage.clone()),
             stage: convert_fusion::stage(ranked.stage).into(),
-            signals: ranked.signals.map(convert_fusion::signals),
+            signals: ranked.score_parts.map(convert_fusion::signals),
         }
     });
     v1::RerankResponse {
@@ -337,7 +338,7 @@ pub fn usage(usage: &Usage) -> v1::Usage {
         fit_ms: usage.fit_ms,
         total_ms: usage.total_ms,
         pairs: narrow(usage.pairs),
-        embedding_tokens: wide(usage.signal_tokens),
+        embedding_tokens: wide(usage.embedding_tokens),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::{convert_task, v1};
-use engine::EngineError;
-use engine::belief::report::BeliefReport;
-use engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
-use engine::rerank::{Inline, InlineReport};
-use engine::utility::{ContextKind, Utility, UtilityReport, UtilityRequest};
+use engine::types::{
+    Answer, BeliefReport, BeliefRequest, ContextKind, EngineError, Inline, InlineReport, MeasureOptions, SampleOptions,
+    Utility, UtilityReport, UtilityRequest,
+};
 use numeric::sampling::Sampling;
 use prefix_scheduler::model::GeneratorInfo;
 use prefix_scheduler::model::entailment::EntailmentProbabilities;
@@ -288,7 +287,7 @@ pub(super) fn inline_report(report: &InlineReport) -> v1::InlineUtilityReport {
         semantic_entropy_reduction: utility.semantic_entropy_reduction.value,
     };
     v1::InlineUtilityReport {
-        given: Some(order(&report.given)),
+        given: Some(order(&report.input)),
         arranged: Some(order(&report.arranged)),
         seper_without: report.without.map(|without| without.value),
         judged_pairs: narrow(report.judged_pairs),

@@ -2,21 +2,21 @@
 
 use super::convert::{given, known, narrow, wide};
 use super::v1;
-use engine::EngineError;
-use engine::compress::{Method, Unit};
-use engine::rerank::{CompressedPassage, Compression, CompressionReport};
+use engine::types::{
+    CompressedPassage, Compression, CompressionMethod, CompressionReport, CompressionUnit, EngineError,
+};
 
 pub(super) fn options(wire: Option<v1::Compression>) -> Result<Option<Compression>, EngineError> {
     let Some(wire) = wire else { return Ok(None) };
     let method = match known("compression.method", wire.method)? {
-        v1::CompressionMethod::SelectiveContext => Method::SelectiveContext,
-        v1::CompressionMethod::Unspecified | v1::CompressionMethod::LongLlmLingua => Method::LongLlmLingua,
+        v1::CompressionMethod::SelectiveContext => CompressionMethod::SelectiveContext,
+        v1::CompressionMethod::Unspecified | v1::CompressionMethod::LongLlmLingua => CompressionMethod::LongLlmLingua,
     };
     let unit = match known("compression.unit", wire.unit)? {
         v1::CompressionUnit::Unspecified => None,
-        v1::CompressionUnit::Sentence => Some(Unit::Sentence),
-        v1::CompressionUnit::Phrase => Some(Unit::Phrase),
-        v1::CompressionUnit::Token => Some(Unit::Token),
+        v1::CompressionUnit::Sentence => Some(CompressionUnit::Sentence),
+        v1::CompressionUnit::Phrase => Some(CompressionUnit::Phrase),
+        v1::CompressionUnit::Token => Some(CompressionUnit::Token),
     };
     let (ratio, target_tokens, ratio_spread) = (wire.ratio, given(wire.target_tokens), wire.ratio_spread);
     Ok(Some(Compression { method, unit, ratio, target_tokens, ratio_spread }))
@@ -50,17 +50,17 @@ pub(super) fn report(report: CompressionReport) -> v1::CompressionReport {
     }
 }
 
-const fn method_to_wire(method: Method) -> v1::CompressionMethod {
+const fn method_to_wire(method: CompressionMethod) -> v1::CompressionMethod {
     match method {
-        Method::SelectiveContext => v1::CompressionMethod::SelectiveContext,
-        Method::LongLlmLingua => v1::CompressionMethod::LongLlmLingua,
+        CompressionMethod::SelectiveContext => v1::CompressionMethod::SelectiveContext,
+        CompressionMethod::LongLlmLingua => v1::CompressionMethod::LongLlmLingua,
     }
 }
 
-const fn unit_to_wire(unit: Unit) -> v1::CompressionUnit {
+const fn unit_to_wire(unit: CompressionUnit) -> v1::CompressionUnit {
     match unit {
-        Unit::Sentence => v1::CompressionUnit::Sentence,
-        Unit::Phrase => v1::CompressionUnit::Phrase,
-        Unit::Token => v1::CompressionUnit::Token,
+        CompressionUnit::Sentence => v1::CompressionUnit::Sentence,
+        CompressionUnit::Phrase => v1::CompressionUnit::Phrase,
+        CompressionUnit::Token => v1::CompressionUnit::Token,
     }
 }

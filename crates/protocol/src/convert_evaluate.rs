@@ -3,9 +3,8 @@
 use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
 use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
 use super::{convert_task, v1};
-use engine::EngineError;
-use engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, MOST_RANKINGS, default_metrics};
-use engine::task::LabelProbability;
+use engine::evaluate::MOST_RANKINGS;
+use engine::types::{Annotator, EngineError, EvaluateReport, EvaluateRequest, LabelProbability, default_metrics};
 use prefix_scheduler::model::GeneratorInfo;
 use rag_metrics::input;
 use rag_metrics::rank::{Grading, Metric, MetricError};

@@ -2,8 +2,7 @@
 
 use super::convert::{known, narrow};
 use super::v1;
-use engine::EngineError;
-use engine::rerank::FitReport;
+use engine::types::{EngineError, FitReport};
 use moi::domain::Domain;
 use moi::uncertainty::Diagnostics;
 use moi::{Estimate, Orientation};

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use super::convert::known;
 use super::v1;
-use engine::EngineError;
-use engine::fusing::{FusionMode, FusionOptions, FusionReport, Signals, Source};
-use engine::fusion::Scaling;
-use engine::fusion::bm25::Background;
-use engine::methods::Stage;
+use engine::types::{
+    Background, EngineError, FusionMode, FusionOptions, FusionReport, RankingStage, Scaling, ScoreParts, Source,
+};
 
 pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineError> {
     let Some(wire) = wire else { return Ok(FusionOptions::default()) };
@@ -74,15 +72,15 @@ pub(super) fn report(report: FusionReport) -> v1::FusionReport {
     }
 }
 
-pub(super) const fn signals(signals: Signals) -> v1::Signals {
-    let Signals { model, embedding, source } = signals;
+pub(super) const fn signals(signals: ScoreParts) -> v1::Signals {
+    let ScoreParts { model, embedding, source } = signals;
     v1::Signals { model, embedding, source }
 }
 
-pub(super) const fn stage(stage: Stage) -> v1::Stage {
+pub(super) const fn stage(stage: RankingStage) -> v1::Stage {
     match stage {
-        Stage::Retriever => v1::Stage::Retriever,
-        Stage::Alone => v1::Stage::Alone,
-        Stage::Together => v1::Stage::Together,
+        RankingStage::Retriever => v1::Stage::Retriever,
+        RankingStage::Alone => v1::Stage::Alone,
+        RankingStage::Together => v1::Stage::Together,
     }
 }

@@ -6,7 +6,7 @@ use super::convert::{count, known, narrow};
 use super::convert_evaluate::{metric_values, metrics};
 use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
 use super::v1;
-use engine::EngineError;
+use engine::types::EngineError;
 use moi::task::FitTask;
 use moi::{Estimate, FitError, Observation, work};
 use rag_metrics::agreement::Correlation;

@@ -1,7 +1,7 @@
 //! Conversions of models, profiles, calibrations and cached passages to messages.
 
 use engine::fusion::calibration::Calibration;
-use engine::warm::WarmProgress;
+use engine::prefill::PrefillProgress;
 use moi::profile::{Origin, Profile, Profiles, Subject};
 use prefix_scheduler::model::AdapterInfo;
 
@@ -9,7 +9,7 @@ use crate::convert::{self, narrow};
 use crate::v1;
 
 /// Converts progress. The command line shows the progress of a local engine from the same message.
-pub fn warm_progress(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
+pub fn warm_progress(model: &str, progress: &PrefillProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
         passages: convert::narrow(progress.done),
         present: convert::narrow(progress.present),

@@ -2,8 +2,7 @@
 
 use super::convert::known;
 use super::v1;
-use engine::EngineError;
-use engine::task::{LabelProbability, Task, TaskKind};
+use engine::types::{EngineError, LabelProbability, Task, TaskKind};
 
 pub(super) fn task(wire: i32, labels: Vec<String>) -> Result<Task, EngineError> {
     let kind = match known("task", wire)? {

@@ -1,9 +1,9 @@
 //! Common parts of the protocols of other rerankers, over gRPC (tei.v1) and HTTP.
 
-use engine::methods::MethodRef;
-use engine::rerank::{RerankRequest, Usage};
-use engine::{Engine, EngineError, brief};
+use engine::Engine;
+use engine::types::{EngineError, MethodRef, RerankRequest, Usage};
 use numeric;
+use rag_metrics::brief;
 
 /// Header of a warning, for protocols whose messages have no field for it; one header per warning.
 pub const WARNING: &str = "x-rerankd-warning";
@@ -121,7 +121,7 @@ impl ServedModel {
     /// [`EngineError::Unavailable`] until the generator is loaded.
     pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
         let request = RerankRequest { method, ..RerankRequest::default() };
-        let generator = engine.scoring_model(&request)?.get()?;
+        let generator = engine.reranker.scoring_model(&request)?.get()?;
         let capacity = generator.scheduler.capacity().ok_or(EngineError::Unavailable)?;
         let info = &generator.info;
         let known = |sha256: String| Some(sha256).filter(|sha256| !sha256.is_empty());
@@ -133,7 +133,7 @@ impl ServedModel {
             batch: capacity.batch,
         };
         let method = request.method();
-        if let Some(scorer) = method.beside().and_then(|role| engine.models().scorer_if_any(role)) {
+        if let Some(scorer) = method.passage_model().and_then(|role| engine.models().scorer_if_any(role)) {
             let model = scorer.model().clone();
             let longest_input = scorer.info().map_or(0, |info| info.most_tokens);
             let (name, sha256) = (model.name, known(model.sha256));

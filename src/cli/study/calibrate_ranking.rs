@@ -7,7 +7,7 @@ use crate::app::calibration_file::CalibrationFile;
 use crate::cli::calibrate::CalibrateArgs;
 use crate::cli::{Failure, SettingsArgs, calibrations, output};
 use crate::{app, telemetry};
-use engine::rerank::RerankRequest;
+use engine::types::RerankRequest;
 use files::Empty;
 use lab::evaluation::compare;
 use lab::evaluation::ranking::{self, Answers, Asked, Fitted, Settings, TriedMix};
@@ -53,7 +53,8 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
     let (mut fitted, mut written, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     let mut fatal: Option<Failure> = None;
     for (at, method) in methods.into_iter().enumerate() {
-        let role = engine.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
+        let role =
+            engine.reranker.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
         let mut answers = Answers::new(method);
         let ask = async |question: &Question| Ok(ranking::ask(&engine, method, &settings, question).await?.into());
         let keep = |entry: Entry<Asked>, _: Timing| {

@@ -8,10 +8,10 @@ use super::shared::StudyArgs;
 use crate::cli::opening::OpeningArgs;
 use crate::cli::{Failure, SettingsArgs, backend, output};
 use crate::telemetry;
-use engine::prompt::Frame;
 use files::Empty;
 use lab::evaluation::compare::{self, Settings};
 use lab::study::{Event, distinct};
+use prefix_scheduler::model::PromptFormat;
 
 /// Compare ranking methods on labelled lists: which one is worth its milliseconds?
 ///
@@ -58,7 +58,7 @@ pub(in crate::cli) struct CompareArgs {
     /// Prompt formats to compare with the configured one, separated by commas: chat, the chat template that llama.cpp
     /// recognises; jinja, the template of the model's file, evaluated; plain, no template.
     #[arg(long, value_name = "FRAMES", value_delimiter = ',', value_parser = frame, conflicts_with = "server")]
-    frames: Vec<Frame>,
+    frames: Vec<PromptFormat>,
     /// If a scorer is configured: a second row per method that it scores, NAME+generator, scored by the generator.
     #[arg(long)]
     by_generator: bool,
@@ -80,9 +80,12 @@ pub(in crate::cli) struct CompareArgs {
 /// The methods that are compared if none is named, in addition to the methods of other served models.
 const USUAL: [&str; 4] = ["cascade", "query-generation", "yes-no", "moi"];
 
-fn frame(name: &str) -> Result<Frame, String> {
-    let known = || Frame::ALL.map(Frame::name).join(", ");
-    Frame::ALL.into_iter().find(|frame| frame.name() == name).ok_or_else(|| format!("must be one of {}", known()))
+fn frame(name: &str) -> Result<PromptFormat, String> {
+    let known = || PromptFormat::ALL.map(PromptFormat::name).join(", ");
+    PromptFormat::ALL
+        .into_iter()
+        .find(|frame| frame.name() == name)
+        .ok_or_else(|| format!("must be one of {}", known()))
 }
 
 impl CompareArgs {

@@ -11,7 +11,7 @@ use crate::cli::metrics::StatisticsArgs;
 use crate::cli::task::TaskArgs;
 use crate::cli::{Failure, SettingsArgs, backend, measure, output};
 use crate::telemetry;
-use engine::evaluate::Annotator;
+use engine::types::Annotator;
 use lab::evaluation::data::Sources;
 use lab::evaluation::methods::{GIVEN, Ranker};
 use lab::evaluation::{self, Plan, Settings};

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::{Failure, output};
-use engine::rerank::Passage;
+use engine::types::Passage;
 use lab::evaluation::data::{Data, Query, Sources};
 
 /// Join a run with its texts and judgements, for the commands that read lists.

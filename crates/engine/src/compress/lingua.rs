@@ -25,7 +25,7 @@ pub fn coarse(lengths: &[usize], target: f64) -> usize {
     lengths.len()
 }
 
-/// What is added to the share of each of `texts`, best first: evenly from `spread` to -`spread`.
+/// The addition to the share of each of `texts`, best first: evenly from `spread` to -`spread`.
 #[must_use]
 pub fn offsets(texts: usize, spread: f64) -> Vec<f64> {
     let steps = real(texts.saturating_sub(1).max(1));
@@ -52,7 +52,7 @@ pub fn shares(lengths: &[usize], target: f64, spread: f64) -> Vec<f64> {
     with(high).collect()
 }
 
-/// Which units of a text are kept for a budget of tokens: the most valuable ones, up to the one that reaches it. Equal ones in
+/// The units of a text that are kept for a budget of tokens: the most valuable ones, up to the one that reaches it. Equal ones in
 /// their order. With `first`, the first unit is kept before all others.
 #[must_use]
 pub fn keep(units: &[Valued], budget: usize, first: bool) -> Vec<bool> {
@@ -71,7 +71,7 @@ pub fn keep(units: &[Valued], budget: usize, first: bool) -> Vec<bool> {
     kept
 }
 
-/// Which units of each text are kept, best text first, so that about `target` tokens are left: at least one unit of the best text.
+/// The units of each text that are kept, best text first, so that about `target` tokens are left: at least one unit of the best text.
 /// With `first`, every text that keeps anything keeps its first unit.
 #[must_use]
 pub fn fine(texts: &[Vec<Valued>], target: f64, spread: f64, first: bool) -> Vec<Vec<bool>> {
@@ -114,7 +114,7 @@ mod tests {
         assert!(shares.iter().zip([0.8, 0.6, 0.4, 0.2]).all(|(ours, hand)| (ours - hand).abs() < 1e-9), "{shares:?}");
     }
 
-    /// At .9 of the tokens the first texts cannot get more than all: the program would keep .85 of all.
+    /// At 0.9 of the tokens the first texts cannot get more than all: the program would keep 0.85 of all.
     #[test]
     fn a_clipped_share_is_given_to_the_others() {
         let shares = shares(&[100; 4], 360.0, 0.3);

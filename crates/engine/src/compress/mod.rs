@@ -19,49 +19,6 @@ use std::ops::Range;
 
 use numeric::mean;
 
-/// A way to compress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// By self-information; the question has no part in it.
-    SelectiveContext,
-    /// By what the question makes likelier.
-    LongLlmLingua,
-}
-
-/// What is kept or dropped as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unit {
-    /// A sentence.
-    Sentence,
-    /// A run of words between function words and punctuation.
-    Phrase,
-    /// The least number of tokens that cuts no word, no number, and no run of up to five capitalised words.
-    Token,
-}
-
-impl Method {
-    /// Every method.
-    pub const ALL: [Self; 2] = [Self::LongLlmLingua, Self::SelectiveContext];
-
-    /// Its name on the command line and in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SelectiveContext => "selective-context",
-            Self::LongLlmLingua => "long-llm-lingua",
-        }
-    }
-
-    /// The unit where none is named: the papers' own, but for phrases, which need a parser.
-    #[must_use]
-    pub const fn unit(self) -> Unit {
-        match self {
-            Self::SelectiveContext => Unit::Sentence,
-            Self::LongLlmLingua => Unit::Token,
-        }
-    }
-}
-
 /// A unit of a text: how long it is, and what it is worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Valued {

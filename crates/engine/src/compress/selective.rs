@@ -7,7 +7,7 @@
 use super::Valued;
 use numeric::{count, real};
 
-/// How near to a whole number a rank is one: 1 - .7 is not .3 in binary, and a threshold that lies a rounding error above the value
+/// How near to a whole number a rank is one: 1 - 0.7 is not 0.3 in binary, and a threshold that lies a rounding error above the value
 /// that it equals would drop it.
 const ROUNDING: f64 = 1e-9;
 
@@ -24,7 +24,7 @@ pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     Some(low + (high - low) * (rank - real(below)))
 }
 
-/// Which units are kept, of all texts together, so that a share `ratio` of the tokens is left: at most one unit more or less,
+/// The units that are kept, of all texts together, so that a share `ratio` of the tokens is left: at most one unit more or less,
 /// but for units of equal value, which are kept or dropped together.
 #[must_use]
 pub fn keep(texts: &[Vec<Valued>], ratio: f64) -> Vec<Vec<bool>> {
@@ -47,7 +47,7 @@ mod tests {
         vec![values.iter().map(|&value| Valued { tokens: 1, value }).collect()]
     }
 
-    /// The hand-worked case of the design notes: at .35 the threshold of 1, 2, 3, 4 is 2.05.
+    /// The hand-worked case of the design notes: at 0.35 the threshold of 1, 2, 3, 4 is 2.05.
     #[test]
     fn the_percentile_is_numpys() {
         let values = [3.0, 1.0, 4.0, 2.0];
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(keep(&units(&[1.0, 2.0, 3.0]), 0.5), vec![vec![false, true, true]]);
     }
 
-    /// 10 (1 - .7) is 3.0000000000000004 in binary: the fourth value is the threshold all the same.
+    /// 10 (1 - 0.7) is 3.0000000000000004 in binary: the fourth value is the threshold all the same.
     #[test]
     fn a_rank_that_is_whole_but_for_rounding_is_whole() {
         let far = |rank: u32| if rank < 4 { 1.0 } else { 1e6 };
@@ -79,7 +79,7 @@ mod tests {
             vec![Valued { tokens: 6, value: 1.0 }, Valued { tokens: 2, value: 3.0 }],
             vec![Valued { tokens: 2, value: 2.0 }],
         ];
-        // Ten tokens: at .4 the rank is 9 * .6 = 5.4, between the last 1 and the first 2.
+        // Ten tokens: at 0.4 the rank is 9 * 0.6 = 5.4, between the last 1 and the first 2.
         assert_eq!(keep(&texts, 0.4), vec![vec![false, true], vec![true]]);
         assert_eq!(keep(&texts, 0.2), vec![vec![false, true], vec![false]]);
     }

@@ -16,11 +16,11 @@ use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::Unit;
+use crate::types::CompressionUnit;
 use rag_metrics::sentences::{borders, is_function_word, sentences};
 
-/// Where each of the first tokens of a text ends, in bytes, by the tokens' own bytes; the last one takes the white space at the
-/// end. White space that a tokeniser adds, drops or puts elsewhere is allowed for. `None` where the tokens do not spell the text,
+/// The end of each of the first tokens of a text, in bytes, by the tokens' own bytes; the last one takes the white space at the
+/// end. White space that a tokeniser adds, drops or puts elsewhere is allowed for. `None` if the tokens do not spell the text,
 /// as with a tokeniser that rewrites characters.
 #[must_use]
 pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
@@ -50,11 +50,11 @@ pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
 
 /// The units of a text as ranges of its tokens, given where each token ends. They cover all tokens, in order.
 #[must_use]
-pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
+pub fn units(text: &str, ends: &[usize], unit: CompressionUnit) -> Vec<Range<usize>> {
     let borders = match unit {
-        Unit::Sentence => sentences(text),
-        Unit::Phrase => phrases(text),
-        Unit::Token => borders(text, words(text)),
+        CompressionUnit::Sentence => sentences(text),
+        CompressionUnit::Phrase => phrases(text),
+        CompressionUnit::Token => borders(text, words(text)),
     };
     let (mut units, mut start) = (Vec::new(), 0);
     for border in borders {
@@ -73,7 +73,7 @@ pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
     units
 }
 
-/// What is left of a text: the units that are kept, in their order, without white space at the ends. A space is put between
+/// The rest of a text: the units that are kept, in their order, without white space at the ends. A space is put between
 /// units that would otherwise become one word, and a semicolon between numbers that would read as one: *1 of 200*, without its
 /// *of*, is not *1 200*.
 #[must_use]
@@ -112,7 +112,7 @@ fn neighbours<'a>(left: &'a str, right: &'a str) -> (&'a str, &'a str) {
     (&left[before..], &right[..after])
 }
 
-/// Whether three digits come to stand behind at most three, with one space between: they would read as one number.
+/// True if three digits come to stand behind at most three, with one space between: they would read as one number.
 fn is_one_number(left: &str, right: &str) -> bool {
     let (head, tail) = (left.trim_end(), right.trim_start());
     let space = format!("{}{}", &left[head.len()..], &right[..right.len() - tail.len()]);
@@ -155,7 +155,7 @@ fn phrases(text: &str) -> Vec<Range<usize>> {
 /// Most words of a name.
 const LONGEST_NAME: usize = 5;
 
-/// Where words begin, but for the first.
+/// The beginnings of words, but for the first.
 fn words(text: &str) -> Vec<usize> {
     let pieces: Vec<(usize, &str)> = text.split_word_bound_indices().collect();
     let (mut breaks, mut name, mut address) = (Vec::new(), 1, 0);
@@ -219,7 +219,7 @@ fn is_raised(piece: &str) -> bool {
     piece.chars().next().is_some_and(|first| first.is_numeric() && first.to_digit(10).is_none())
 }
 
-/// Whether a piece joins words on both sides of it.
+/// True if a piece joins words on both sides of it.
 fn is_joiner(piece: &str) -> bool {
     matches!(
         piece,
@@ -260,17 +260,17 @@ fn is_comparison(piece: &str) -> bool {
     matches!(piece, "<" | ">" | "~" | "\u{2264}" | "\u{2265}" | "\u{2248}")
 }
 
-/// Whether a piece is a part of the number behind it, whatever stands before it.
+/// True if a piece is a part of the number behind it, whatever stands before it.
 fn is_firm_mark(piece: &str) -> bool {
     is_currency(piece) || is_comparison(piece) || piece == "\u{b1}"
 }
 
-/// Whether a piece is a part of the number behind it, if no word stands before it.
+/// True if a piece is a part of the number behind it, if no word stands before it.
 fn is_number_mark(piece: &str) -> bool {
     is_firm_mark(piece) || matches!(piece, "-" | "\u{2013}" | "\u{2212}" | "+" | "." | "#")
 }
 
-/// What stands behind a number as a part of it.
+/// A sign after a number that is a part of it.
 fn is_unit_sign(piece: &str) -> bool {
     matches!(piece, "%" | "\u{2030}" | "\u{b0}") || is_currency(piece)
 }
@@ -278,7 +278,7 @@ fn is_unit_sign(piece: &str) -> bool {
 /// Most joiners in a row: `://`. As many marks may stand before a number: `<-$5`.
 const MOST_JOINERS: usize = 3;
 
-/// Whether a piece that follows another without white space is one word with it.
+/// True if a piece that follows another without white space is one word with it.
 fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |index: usize| pieces.get(index).map_or("", |(_, piece)| *piece);
     let (before, here) = (piece(at - 1), piece(at));
@@ -322,7 +322,7 @@ fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
         || (here == "." && is_initial(before) && piece(at + 1) == " " && piece(at + 2).starts_with(char::is_uppercase))
 }
 
-/// Whether a piece after one space goes on with a number: three digits after at most three, a per cent or currency sign, or the number
+/// True if a piece after one space goes on with a number: three digits after at most three, a per cent or currency sign, or the number
 /// behind a comparison.
 fn continues_number(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
@@ -341,7 +341,7 @@ fn is_initial(piece: &str) -> bool {
     piece.chars().count() == 1 && piece.starts_with(char::is_uppercase)
 }
 
-/// Whether a piece after one space goes on with a name: a capitalised word or a number after a capitalised word, or after an
+/// True if a piece after one space goes on with a name: a capitalised word or a number after a capitalised word, or after an
 /// initial with its dot.
 fn continues_name(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);

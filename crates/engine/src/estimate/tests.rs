@@ -4,9 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::methods;
-use crate::methods::moi::Scheme;
-use crate::opening::Opening;
-use crate::rerank::Inline;
+use crate::types::{Inline, PromptPrefix, Scheme};
 
 fn request(passages: usize, bytes: usize) -> RerankRequest {
     let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -81,7 +79,7 @@ fn bounds_of_a_request_bound_its_estimate() {
     assert_eq!(Estimates::default().tokens(&Size::of_evaluation(&evaluation, usize::MAX)), 77);
 }
 
-/// What is returned is read once more, or twice.
+/// The returned passages are read once more, or twice.
 #[test]
 fn a_compression_counts_what_is_returned() {
     let plain = Size::of_rerank(&request(4, 400), 1_000_000);
@@ -89,18 +87,18 @@ fn a_compression_counts_what_is_returned() {
         let compression = Some(Compression::by(method));
         Size::of_rerank(&RerankRequest { top_n, compression, ..request(4, 400) }, 1_000_000)
     };
-    assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
-    assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
-    assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
-    let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(Method::LongLlmLingua) });
+    assert_eq!(with(CompressionMethod::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
+    assert_eq!(with(CompressionMethod::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
+    assert_ne!(with(CompressionMethod::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
+    let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(CompressionMethod::LongLlmLingua) });
     let whole = Size::of_rerank(&RerankRequest { compression, ..request(4, 400) }, 1_000_000);
     assert_eq!(whole, plain, "a ratio of 1 reads nothing");
 }
 
 #[test]
 fn a_callers_opening_counts_once() {
-    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-    let own = RerankRequest { opening, ..request(4, 400) };
+    let prefix = PromptPrefix { instruction: "x".repeat(1_000), ..PromptPrefix::default() };
+    let own = RerankRequest { prefix, ..request(4, 400) };
     let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
     assert_eq!(own.bytes, built_in.bytes + 1_000);
     assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
@@ -108,12 +106,12 @@ fn a_callers_opening_counts_once() {
 
 #[test]
 fn requests_with_different_options_do_not_teach_each_other() {
-    let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-    let opened = RerankRequest { opening: opening.clone(), ..request(4, 400) };
+    let prefix = PromptPrefix { instruction: "x".repeat(1_000), ..PromptPrefix::default() };
+    let opened = RerankRequest { prefix: prefix.clone(), ..request(4, 400) };
     let measured = RerankRequest { inline: Some(Inline::default()), ..request(4, 400) };
     let mut ordered = request(4, 400);
     ordered.moi.orders = Some(3);
-    let both = RerankRequest { opening, ..measured.clone() };
+    let both = RerankRequest { prefix, ..measured.clone() };
     let (mut random, mut deep) = (request(4, 400), request(4, 400));
     random.moi.scheme = Some(Scheme::Random);
     deep.moi.depth = Some(4);
@@ -144,10 +142,10 @@ fn an_estimate_is_bounded_whatever_the_shape() {
     assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
     let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
-    cut.moi.token_budget = Some(77);
+    cut.token_budget = Some(77);
     assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
     cut.moi.orders = Some(usize::MAX);
-    cut.moi.token_budget = None;
+    cut.token_budget = None;
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
     assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
 }

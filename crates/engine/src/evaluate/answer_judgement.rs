@@ -5,7 +5,7 @@
 //! judgement is the probability of "True" against "False".
 //!
 //! ```text
-//! [opening: chat frame, task] [question, ground truth] [prediction, closing of the frame, {"Accuracy": "] [True or False, scored]
+//! [prompt prefix: chat template, task] [question, ground truth] [prediction, end of the chat template, {"Accuracy": "] [True or False, scored]
 //! ```
 //!
 //! - The paper asks GPT-4; here the generator judges its own answers. Use a server with another generator to have them judged
@@ -18,8 +18,8 @@ use std::collections::HashMap;
 
 use crate::models::ServedGenerator;
 use crate::prompt::Language;
-use crate::rerank::Usage;
-use crate::{Engine, EngineError};
+use crate::sampling::Sampler;
+use crate::types::{EngineError, Usage};
 use numeric::sigmoid;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
@@ -42,7 +42,7 @@ const VERDICTS: [&str; 2] = ["True", "False"];
 /// The prompts for the answers to one question.
 pub(super) struct AnswerJudgement {
     language: Language,
-    opening: Segment,
+    prefix: Segment,
     /// Question and ground truth.
     head: Segment,
     verdicts: [Segment; 2],
@@ -79,7 +79,7 @@ impl AnswerJudgement {
         let head = [question, language.text("\nGround-truth:"), language.query(&ground_truth), language.text("\n")];
         Self {
             language: language.clone(),
-            opening: language.opening(TASK),
+            prefix: language.prefix(TASK),
             head: Segment::context(head.concat()),
             verdicts: VERDICTS.map(|verdict| Segment::scored(language.text(verdict), 0)),
             answer_tokens,
@@ -100,12 +100,12 @@ impl AnswerJudgement {
     }
 
     fn longest(&self) -> usize {
-        self.opening.tokens.len() + self.head.tokens.len() + self.most_after_head()
+        self.prefix.tokens.len() + self.head.tokens.len() + self.most_after_head()
     }
 
     /// Most tokens that the judgements of so many answers evaluate.
     pub fn most_tokens(&self, answers: usize) -> usize {
-        self.opening.tokens.len() + self.head.tokens.len() + answers.saturating_mul(self.most_after_head())
+        self.prefix.tokens.len() + self.head.tokens.len() + answers.saturating_mul(self.most_after_head())
     }
 
     /// Adds the two prompts of an answer: the nodes of "True" and "False".
@@ -114,18 +114,18 @@ impl AnswerJudgement {
         answer.truncate(self.answer_tokens);
         let prediction = Segment::context(self.prediction(&answer));
         self.verdicts.each_ref().map(|verdict| {
-            let path = plan.add(&[self.opening.clone(), self.head.clone(), prediction.clone(), verdict.clone()]);
+            let path = plan.add(&[self.prefix.clone(), self.head.clone(), prediction.clone(), verdict.clone()]);
             path[path.len() - 1]
         })
     }
 }
 
-/// What the generator said of answers.
+/// The generator's judgements of answers.
 #[derive(Debug, Default)]
 pub(super) struct Judgements {
     /// Probability of "True" by answer.
     of: HashMap<String, f64>,
-    /// What was evaluated.
+    /// The evaluation of the prompts.
     pub outcome: Outcome,
     /// Tokens of all prompts without sharing.
     pub naive_tokens: usize,
@@ -140,7 +140,7 @@ impl Judgements {
 
 /// Has each distinct answer judged once. At most `allowed` tokens are evaluated.
 pub(super) async fn judge(
-    engine: &Engine,
+    sampler: &Sampler,
     call: &Call,
     prompts: AnswerJudgement,
     mut answers: Vec<String>,
@@ -164,7 +164,7 @@ pub(super) async fn judge(
     };
     let (nodes, plan) = call.compute(plan).await?;
     let naive_tokens = plan.cost().naive_tokens;
-    let (outcome, _): (_, Usage) = engine.carry_out(call, plan, Some(allowed), None::<fn(Event)>).await?;
+    let (outcome, _): (_, Usage) = sampler.run(call, plan, Some(allowed), None::<fn(Event)>).await?;
     let of = nodes.into_iter().map(|(answer, [yes, no])| (answer, probability(&outcome, [yes, no]))).collect();
     Ok(Judgements { of, outcome, naive_tokens })
 }
@@ -180,13 +180,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     fn prompts(answer_tokens: usize) -> AnswerJudgement {
         let tokenizer = ByteTokenizer { frame: Some(("<u>".into(), "</u>".into())) };
-        let language = Language::new(Arc::new(tokenizer), Frame::Chat);
+        let language = Language::new(Arc::new(tokenizer), PromptFormat::Chat);
         AnswerJudgement::new(&language, " who? ", &["Moira \"M\" Kell".into(), "Kell".into()], answer_tokens)
     }
 

@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Annotator, EvaluateRequest};
-use crate::models::Role;
-use crate::{Engine, EngineError};
+use crate::models::Models;
+use crate::types::{Annotator, EngineError, EvaluateRequest, Role};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::model::reranker::TokenStates;
 use rag_metrics::bert_score::{Vectors, bert_score};
@@ -79,39 +78,40 @@ fn vectors(states: &TokenStates) -> Vectors<'_> {
     Vectors { width: states.width.max(1), values: &states.values }
 }
 
-/// The states of the references; `None` where no annotator needs them. Asked for before the generator works, so that a model that
+/// The states of the references; `None` if no annotator needs them. Asked for before the generator works, so that a model that
 /// gives none refuses the request at once.
 ///
 /// # Errors
 /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens; [`EngineError::Invalid`] for
 /// references that it cannot read.
 pub(super) async fn references(
-    engine: &Engine,
+    models: &Models,
     call: &Call,
     request: &EvaluateRequest,
 ) -> Result<Option<References>, EngineError> {
     if !request.has(Annotator::needs_embedding) {
         return Ok(None);
     }
-    let model = engine.models().scorer(Role::Embedding)?;
+    let model = models.scorer(Role::Embedding)?;
     References::new(model.states(request.references.as_slice().into(), call).await?).map(Some)
 }
 
-impl Engine {
+/// BERTScore of texts.
+#[derive(Debug, Clone)]
+pub struct BertScorer {
+    pub(crate) models: Models,
+}
+
+impl BertScorer {
     /// BERTScore's F1 of each text against its best reference, in [0, 1]; in the order of the texts.
     ///
     /// # Errors
     /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens;
     /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens, and for texts or references that the model cannot read.
-    pub async fn bert_scores(
-        &self,
-        call: &Call,
-        texts: &[String],
-        references: &[String],
-    ) -> Result<Vec<f64>, EngineError> {
-        let states = self.models().scorer(Role::Embedding)?.states(references.into(), call).await?;
+    pub async fn scores(&self, call: &Call, texts: &[String], references: &[String]) -> Result<Vec<f64>, EngineError> {
+        let states = self.models.scorer(Role::Embedding)?.states(references.into(), call).await?;
         let references = References::new(states)?;
-        let scores = scores(self, call, texts.to_vec(), references.clone()).await?;
+        let scores = scores(&self.models, call, texts.to_vec(), references.clone()).await?;
         if let Some(warning) = &references.warning {
             tracing::warn!("{warning}");
         }
@@ -130,12 +130,12 @@ impl Engine {
 /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens;
 /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens.
 pub(super) async fn scores(
-    engine: &Engine,
+    models: &Models,
     call: &Call,
     mut answers: Vec<String>,
     References { states: references, .. }: References,
 ) -> Result<Scores, EngineError> {
-    let model = engine.models().scorer(Role::Embedding)?;
+    let model = models.scorer(Role::Embedding)?;
     answers.sort_unstable();
     answers.dedup();
     let of_references: usize = references.iter().map(|states| vectors(states).tokens()).sum();

@@ -4,31 +4,37 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer_judgement::{self, AnswerJudgement, Judgements, probability};
-use super::{Annotator, EvaluateRequest, bert_score};
+use super::bert_score;
 use crate::answers::{self, Asked};
-use crate::belief::report::{Response, Verdicts, measure, measure_soft};
-use crate::belief::texts::Texts;
-use crate::belief::{Answer, Drawing};
 use crate::judgement::{Asks, JudgementPrompt};
-use crate::rerank::{Blanks, Usage};
-use crate::task::{LabelProbability, Task};
-use crate::{Engine, EngineError, milliseconds};
+use crate::rerank::Blanks;
+use crate::sampling::measure::{Verdicts, measure, measure_soft};
+use crate::sampling::texts::Texts;
+use crate::sampling::{Drawing, Sampler};
+use crate::types::{
+    Annotator, Answer, EngineError, EvaluateRequest, LabelProbability, Response, Task, Usage, milliseconds,
+};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan};
 use prefix_scheduler::scheduler::generator::{Event, Outcome};
 use rag_metrics::lexical;
 
+/// The error of hard SePer under a two-way model.
+pub(super) fn two_way() -> EngineError {
+    EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
+}
+
 /// The labels and scores of all annotators.
 pub(super) struct Labelled {
-    /// Labels by annotator, one a passage.
+    /// Labels by annotator, one per passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// For each ranking the scores of its end-to-end answer, one an annotator.
+    /// For each ranking the scores of its end-to-end answer, one per annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
-    /// Greedy answers from each passage alone; empty where no annotator needs them.
+    /// Greedy answers from each passage alone; empty if no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// The task's labels after each passage alone; empty where no annotator needs them.
+    /// The task's labels after each passage alone; empty if no annotator needs them.
     pub passage_labels: Vec<Vec<LabelProbability>>,
-    /// Greedy answers from each ranking's context, and the task's labels after it; empty where none were wanted.
+    /// Greedy answers from each ranking's context, and the task's labels after it; empty if none were wanted.
     pub answers: Vec<(Option<Answer>, Vec<LabelProbability>)>,
     pub usage: Usage,
     pub judged_pairs: usize,
@@ -47,9 +53,9 @@ struct ContextNodes {
 /// The plan of one question and the nodes of its contexts.
 struct QuestionPlan {
     drawing: Drawing,
-    /// One a passage; without nodes where no annotator needs answers.
+    /// One per passage; without nodes where no annotator needs answers.
     single: Vec<ContextNodes>,
-    /// Distinct contexts of the rankings; empty where no end-to-end answers are wanted.
+    /// Distinct contexts of the rankings; empty if no end-to-end answers are wanted.
     whole: Vec<ContextNodes>,
     /// For each ranking the index of its context in `whole`.
     whole_of: Vec<usize>,
@@ -87,7 +93,7 @@ struct ContextScores {
     hard: Option<f64>,
 }
 
-/// What models say of the greedy answers, where an annotator asks them.
+/// Models' judgements of the greedy answers, if an annotator asks for them.
 #[derive(Debug, Default)]
 struct OfAnswers {
     judged: Option<Judgements>,
@@ -108,29 +114,29 @@ struct Decoded {
     whole: Vec<Answers>,
     whole_of: Vec<usize>,
     context_free: Answers,
-    /// For each annotator that asks about passages the probability of "Yes", one a passage.
+    /// For each annotator that asks about passages the probability of "Yes", one per passage.
     judgements: Vec<(Annotator, Vec<f64>)>,
     shortened: usize,
     naive_tokens: usize,
 }
 
 pub(super) async fn label(
-    engine: &Engine,
+    sampler: &Sampler,
     call: &Call,
     request: &Arc<EvaluateRequest>,
 ) -> Result<Labelled, EngineError> {
     let started = Instant::now();
-    let (owned, inner) = (engine.clone(), Arc::clone(request));
+    let (owned, inner) = (sampler.clone(), Arc::clone(request));
     let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
-    let references = bert_score::references(engine, call, request).await?;
+    let references = bert_score::references(&sampler.models, call, request).await?;
     let of_references = references.as_ref().and_then(|references| references.warning.clone());
     let plan = std::mem::take(&mut planned.drawing.plan);
     let reserved = planned.reserved();
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
-        carry_out(engine, call, plan, (request.token_budget, reserved)).await?
+        run(sampler, call, plan, (request.token_budget, reserved)).await?
     };
     let (answer_judgement, asked) = (planned.answer_judgement.take(), Arc::clone(request));
     let decoded = call.compute(move |call| decode(&planned, &outcome, &asked.task, call)).await?;
@@ -138,15 +144,15 @@ pub(super) async fn label(
     let texts: Vec<String> = greedy.map(|answer| request.task.measured(&answer.text)).collect();
     let mut of_answers = OfAnswers::default();
     if let Some(references) = references {
-        of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), references).await?);
+        of_answers.alike = Some(bert_score::scores(&sampler.models, call, texts.clone(), references).await?);
     }
     if let Some(prompts) = answer_judgement {
-        of_answers.judged = Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?);
+        of_answers.judged = Some(answer_judgement::judge(sampler, call, prompts, texts, reserved).await?);
     }
-    engine.settle(call);
+    sampler.models.release_generator(call);
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let judge = engine.models().judge_if_any();
-    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);
+    let judge = sampler.models.judge_if_any();
+    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, sampler.limits.pairs);
     let context_free = measure_context(decoded.context_free, request, &of_answers, &mut verdicts).await?;
     let mut single = Vec::with_capacity(decoded.single.len());
     for answers in decoded.single {
@@ -208,21 +214,21 @@ pub(super) async fn label(
 
 /// Carries the plan out and leaves so many tokens of the budget to the judgements of its answers. Refuses a request that has not
 /// enough for both before it evaluates anything.
-async fn carry_out(
-    engine: &Engine,
+async fn run(
+    sampler: &Sampler,
     call: &Call,
     plan: Plan,
     (token_budget, reserved): (Option<usize>, usize),
 ) -> Result<(Outcome, Usage), EngineError> {
-    let allowed = engine.limits().tokens.min(token_budget.unwrap_or(usize::MAX));
+    let allowed = sampler.limits.tokens.min(token_budget.unwrap_or(usize::MAX));
     let left = allowed.saturating_sub(reserved);
-    engine.carry_out(call, plan, Some(left), None::<fn(Event)>).await.map_err(|error| match error {
+    sampler.run(call, plan, Some(left), None::<fn(Event)>).await.map_err(|error| match error {
         EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(reserved), allowed },
         other => other,
     })
 }
 
-/// The labels of every annotator, one a passage.
+/// The labels of every annotator, one per passage.
 fn labels(
     request: &EvaluateRequest,
     single: &[ContextScores],
@@ -249,7 +255,7 @@ fn labels(
                 let of = judgements.iter().find(|(annotator, _)| *annotator == asking);
                 of.map(|(_, probabilities)| probabilities[index]).ok_or_else(missing)
             }
-            _ => score(annotator, &single[index], context_free, request).ok_or_else(super::two_way),
+            _ => score(annotator, &single[index], context_free, request).ok_or_else(two_way),
         }
     };
     let column = |&annotator: &Annotator| {
@@ -287,7 +293,7 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, task: &Task, call: &Call) -
     })
 }
 
-fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
+fn plan_question(sampler: &Sampler, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
     let asked = Asked {
         task: &request.task,
         question: &request.question,
@@ -300,14 +306,14 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
     let contexts = if end_to_end { request.contexts() } else { Vec::new() };
     let longest = contexts.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let greedy = request.greedy();
-    let generator = engine.generator()?;
+    let generator = sampler.models.answering()?;
     let language = &generator.language;
     // The prompt of a judgement has more text around its passage than that of an answer.
     let asked_of_passages = request.annotators.iter().filter_map(|annotator| annotator.asks());
     let judging = asked_of_passages.chain([Asks::Helps]).map(|asks| asks.overhead(language)).max();
     let judging = judging.unwrap_or(0).saturating_sub(answers::overhead_of(language, &request.task.wording()));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
-    let mut drawing = Drawing::new(engine, &generator, call, asked, (longest, room), &greedy)?;
+    let mut drawing = Drawing::new(&sampler.limits, &generator, call, asked, (longest, room), &greedy)?;
     let greedily = request.has(Annotator::reads_answers);
     let beliefs = request.has(Annotator::is_belief);
     let labels = request.task.kind.has_labels();

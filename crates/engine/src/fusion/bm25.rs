@@ -3,6 +3,7 @@
 //! Document frequencies are those of the list, unless the caller knows those of its collection. The list is small and was
 //! retrieved for the query, so its frequencies say less than a collection's.
 
+use crate::types::Background;
 use std::collections::{HashMap, HashSet};
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -13,15 +14,6 @@ use numeric::real;
 const K1: f64 = 1.5;
 /// Share of length normalisation.
 const B: f64 = 0.75;
-
-/// Document frequencies of a collection.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Background {
-    /// Documents in the collection.
-    pub documents: u64,
-    /// Documents that hold a word, by the word in lower case; at most all of them. A word that is absent is in none.
-    pub frequencies: HashMap<String, u64>,
-}
 
 /// Words in lower case, by the word boundaries of Unicode.
 pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
@@ -90,7 +82,7 @@ mod tests {
     fn by_hand() {
         let found = scores("Mill?", &texts(&["the MILL", "the weir"]), None);
         assert!((found[0] - 2.0_f64.ln()).abs() < 1e-12 && found[1] == 0.0, "{found:?}");
-        // "the" stands in both: ln(1 + .5 / 2.5).
+        // "the" stands in both: ln(1 + 0.5 / 2.5).
         let found = scores("the", &texts(&["the mill", "the weir"]), None);
         assert!((found[0] - 1.2_f64.ln()).abs() < 1e-12, "{found:?}");
     }

@@ -1,29 +1,9 @@
-//! What labelled lists said about a ranking method: the weight of its fusion, and its scores as probabilities.
+//! Calibration of a ranking method on labelled lists: the weight of its fusion, and its scores as probabilities.
 
+use crate::types::Source;
 use serde::{Deserialize, Serialize};
 
 use super::platt::Platt;
-
-/// Where the other side of a fusion came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The passages' retriever scores.
-    Retriever,
-    /// BM25 inside the list.
-    Bm25,
-}
-
-impl Source {
-    /// Its name in tables and files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Retriever => "retriever",
-            Self::Bm25 => "bm25",
-        }
-    }
-}
 
 /// The mix that a method's scores were calibrated for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -42,23 +22,23 @@ pub struct Mix {
 pub struct Calibration {
     /// Name of the method.
     pub method: String,
-    /// What is fused; `None` for a method that does not fuse by itself.
+    /// The fusion; `None` for a method that does not fuse by itself.
     pub mix: Option<Mix>,
-    /// What the cosines that are a part of the other side depend on: SHA-256 of the embedding model's file, and of its prefixes and
-    /// length where they are not the defaults. `None` where no cosines are.
+    /// Identity of the cosines in the retriever's side: SHA-256 of the embedding model's file, and of its prefixes and
+    /// length where they are not the defaults. `None` if no cosines are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<String>,
-    /// What the scores of the model beside the generator that the method asks depend on, as for `embedding`. `None` for a method
+    /// Identity of the reranker or embedding model that the method asks, as for `embedding`. `None` for a method
     /// that asks the generator, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
     /// Log-odds for each nat between the values of two neighbours that the higher one is the relevant one of the two, at least 0.
-    /// `None` where the built-in slope holds ([`settled`]), and for a method whose `outranks_next` does not follow from such a
+    /// `None` if the built-in slope holds ([`certainty`]), and for a method whose `outranks_next` does not follow from such a
     /// difference.
     ///
-    /// [`settled`]: super::settled
+    /// [`certainty`]: super::certainty
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outranks_per_nat: Option<f64>,
     /// Labelled lists that it rests on.
@@ -70,7 +50,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Whether this is of the same method and other side, so that one takes the other's place.
+    /// True if this is of the same method and other side, so that one takes the other's place.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         self.method == other.method
@@ -79,7 +59,7 @@ impl Calibration {
             && self.model == other.model
     }
 
-    /// What the model's scores are fused with, or which model's they are, for people.
+    /// The retriever's side of the fusion, or the model that scored, for people.
     #[must_use]
     pub fn fused_with(&self) -> String {
         if let Some(model) = &self.model {
@@ -89,7 +69,7 @@ impl Calibration {
         format!("{source}{}", if self.embedding.is_some() { " and embedding" } else { "" })
     }
 
-    /// Whether its numbers can be used.
+    /// True if its numbers can be used.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.score.is_valid()

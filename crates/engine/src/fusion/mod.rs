@@ -6,26 +6,12 @@
 
 pub mod bm25;
 pub mod calibration;
+pub mod certainty;
+pub mod mixture;
 pub mod platt;
-pub mod settled;
 
+use crate::types::Scaling;
 use numeric::{mean, mid_ranks, real, standard_deviation};
-
-/// How each side is scaled before it is weighed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Scaling {
-    /// `(s - floor) / (max - floor)`, at least 0: the theoretical minimum of Bruch et al. A flat list of the retriever then says
-    /// little, where the other scalings stretch its noise to full range. If a side's floor is unknown, both sides are
-    /// standardised.
-    #[default]
-    Floor,
-    /// `(s - min) / (max - min)`.
-    MinMax,
-    /// Mean 0 and standard deviation 1.
-    Standard,
-    /// `1 / (60 + rank)`, rank from 1: reciprocal rank fusion (Cormack et al., 2009). Reads no scores.
-    ReciprocalRank,
-}
 
 /// One side of a fusion.
 #[derive(Debug, Clone, Copy)]
@@ -79,13 +65,13 @@ pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
     (mean(&scores) * unit, spread * unit)
 }
 
-/// Scores less their mean, over [`centre_and_spread`]'s deviation; 0 throughout where there is none.
+/// Scores less their mean, over [`centre_and_spread`]'s deviation; 0 throughout if there is none.
 #[must_use]
 pub fn standardised(scores: &[f64], typical: Option<f64>) -> Vec<f64> {
     standardised_among(scores, &(0..scores.len()).collect::<Vec<_>>(), typical)
 }
 
-/// The same with mean and deviation of the scores at these indices.
+/// [`standardised`] with the mean and deviation of the scores at these indices.
 #[must_use]
 pub fn standardised_among(scores: &[f64], among: &[usize], typical: Option<f64>) -> Vec<f64> {
     let part: Vec<f64> = among.iter().map(|&index| scores[index]).collect();
@@ -192,10 +178,10 @@ mod tests {
 
     #[test]
     fn a_short_list_has_a_typical_spread() {
-        // Two scores: variance 25, and half a score more at 1: (2 · 25 + .5) / 2.5 = 20.2.
+        // Two scores: variance 25, and half a score more at 1: (2 · 25 + 0.5) / 2.5 = 20.2.
         close(&standardised(&[8.0, -2.0], Some(1.0)), &[5.0 / 20.2_f64.sqrt(), -5.0 / 20.2_f64.sqrt()], 1e-12);
         close(&standardised(&[8.0, -2.0], None), &[1.0, -1.0], 1e-12);
-        // A difference of .001 where .16 is usual says next to nothing.
+        // A difference of 0.001 where 0.16 is usual says next to nothing.
         assert!(standardised(&[0.501, 0.5], Some(0.16))[0] < 0.01);
         // Of twenty scores the list's own spread is what counts.
         let many: Vec<f64> = (0..20).map(f64::from).collect();
@@ -203,7 +189,7 @@ mod tests {
         assert!(own.iter().zip(&typical).all(|(own, typical)| (own - typical).abs() < 1e-3));
     }
 
-    /// Equal up to rounding: .1 + .2 is not .3.
+    /// Equal up to rounding: 0.1 + 0.2 is not 0.3.
     #[test]
     fn equal_scores_have_no_spread() {
         for typical in [None, Some(0.5)] {

@@ -58,7 +58,7 @@ impl Platt {
         sigmoid(self.intercept + self.slope * score)
     }
 
-    /// Whether the numbers are finite and the order of scores stays.
+    /// True if the numbers are finite and the order of scores stays.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.intercept.is_finite() && self.slope.is_finite() && self.slope > 0.0

@@ -1,11 +1,11 @@
-//! The default: free scores choose what is read, each passage is read once, and the first places are settled together.
+//! The default: free scores choose what is read, each passage is read once, and the first places are decided together.
 //!
 //! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
 //!    inside the list; of the first passages where a latency budget does not suffice for all.
 //! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
 //!    ([`read_at_most`]), none without a cosine beside others that have one.
 //! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
-//!    retriever's scores (`fusing`).
+//!    retriever's scores ([`crate::fusion`]).
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
 //!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
 //!
@@ -17,16 +17,16 @@ mod placing;
 use std::sync::Arc;
 
 pub use self::placing::placed;
-use super::moi::{Moi, MoiOptions, Scheme};
+use super::moi::Moi;
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::scored::complete;
-use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
-use crate::EngineError;
-use crate::fusing::{Fusion, FusionMode, FusionReport, Signals};
-use crate::fusion::settled;
-use crate::models::Role;
+use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use crate::fusion::certainty;
+use crate::fusion::mixture::Fusion;
 use crate::prompt::Language;
-use crate::rerank::{Passage, RerankRequest};
+use crate::types::{
+    EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, ScoreParts,
+};
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
 
@@ -34,7 +34,7 @@ use prefix_scheduler::call::Call;
 /// two places can.
 const TOGETHER: usize = 3;
 
-/// Every list up to this length is read whole. Reading 13 of twenty cost .03 of nDCG@10 on NQ (docs/ranking.md).
+/// Every list up to this length is read whole. Reading 13 of twenty cost 0.03 of nDCG@10 on NQ (docs/ranking.md).
 const WHOLE: usize = 20;
 
 /// Passages that the generator reads of a list of `n`: 28 of 100, with the third stage a third of what reading all takes.
@@ -56,13 +56,13 @@ impl Method for Cascade {
 
     fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
         if request.moi.asks_for_moi() {
-            let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
+            let problem = "only seed and settle_probability apply to this method: leave the method out, or take moi";
             return Err(EngineError::invalid("moi", problem));
         }
         Ok(())
     }
 
-    fn takes_opening(&self) -> bool {
+    fn takes_prefix(&self) -> bool {
         true
     }
 
@@ -70,22 +70,22 @@ impl Method for Cascade {
         true
     }
 
-    fn signal(&self) -> Option<Role> {
+    fn mixed_model(&self) -> Option<Role> {
         Some(Role::Embedding)
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         // Each is read alone. Where three of them do not fit one prompt, the third stage is left out.
-        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.prefix, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = QueryPrompt::of(&task)?;
         let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
-        let signal = task.signal.filter(|_| fusion.is_some());
+        let mixed_model = task.mixed_model.filter(|_| fusion.is_some());
         let (free, read, utilities) = (Vec::new(), Vec::new(), Vec::new());
         let (none, together, done) = (0.0, None, None);
-        let mut running = Running { task, prompt, fusion, signal, free, read, utilities, none, together, done };
+        let mut running = Running { task, prompt, fusion, mixed_model, free, read, utilities, none, together, done };
         running.choose();
         Ok(Box::new(running))
     }
@@ -99,7 +99,7 @@ struct Running {
     prompt: QueryPrompt,
     fusion: Option<Fusion>,
     /// The model whose scores are still to be mixed into the other side of the fusion.
-    signal: Option<Role>,
+    mixed_model: Option<Role>,
     /// All passages by what is known without the generator, best first.
     free: Vec<usize>,
     /// The passages of stage 2.
@@ -115,7 +115,7 @@ struct Running {
 }
 
 impl Running {
-    /// Which passages are read, by what is known without the generator.
+    /// The passages that are read, chosen without the generator.
     fn choose(&mut self) {
         let given = || (0..self.task.passages.len()).collect();
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
@@ -130,7 +130,7 @@ impl Running {
         std::iter::once(prompt(&[])).chain(self.read.iter().map(|&passage| prompt(&[passage]))).collect()
     }
 
-    /// What each passage that was scored gains over none; not a number for the others.
+    /// The gain of each scored passage over no passage; not a number for the others.
     fn gained(&self, scores: &Scores) -> Vec<f64> {
         let sum = |prompt: usize| scores.last(prompt).iter().sum::<f64>();
         let mut utilities = vec![f64::NAN; self.task.passages.len()];
@@ -202,9 +202,9 @@ impl Running {
         all
     }
 
-    /// What each signal adds to the value of each passage; utilities that are not numbers are those of passages that were not read.
-    fn signals(&self, utilities: &[f64]) -> Vec<Signals> {
-        self.fusion.as_ref().map_or_else(Vec::new, |fusion| fusion.signals(utilities, true, self.unit()))
+    /// The part of each score in the value of each passage; utilities that are not numbers are those of passages that were not read.
+    fn score_parts(&self, utilities: &[f64]) -> Vec<ScoreParts> {
+        self.fusion.as_ref().map_or_else(Vec::new, |fusion| fusion.score_parts(utilities, true, self.unit()))
     }
 
     /// Utilities are sums over the tokens of the query.
@@ -223,14 +223,14 @@ impl Running {
     fn unread(&mut self) -> Scored {
         let utilities = vec![0.0; self.free.len()];
         self.fusion.iter_mut().for_each(|fusion| fusion.report.weight = 0.0);
-        let signals = self.signals(&vec![f64::NAN; self.free.len()]);
+        let score_parts = self.score_parts(&vec![f64::NAN; self.free.len()]);
         let fusion = self.fusion.take();
         let warnings = fusion.iter().filter_map(|fusion| fusion.warning.clone()).chain([UNREAD.to_owned()]).collect();
         let fusion = fusion.map(|fusion| fusion.values(&utilities, false, 1.0).1);
         Scored {
             fusion,
-            signals,
-            stages: vec![Stage::Retriever; utilities.len()],
+            score_parts,
+            stages: vec![RankingStage::Retriever; utilities.len()],
             ranking: std::mem::take(&mut self.free),
             unit: self.unit(),
             utilities,
@@ -239,13 +239,13 @@ impl Running {
         }
     }
 
-    /// MOI on the first places, unless they are settled.
+    /// MOI on the first places, unless they are decided.
     fn begin_together(&self) -> Result<Option<Together>, EngineError> {
         let (values, order) = self.places(&self.utilities);
         let ranked: Vec<f64> = descending(&values).into_iter().map(|place| values[place]).collect();
         let first = &ranked[..ranked.len().min(TOGETHER)];
         let options = &self.task.request.moi;
-        if first.len() < 2 || settled::first_places(first, options.settle_probability.unwrap_or(settled::TIE)) {
+        if first.len() < 2 || certainty::first_places(first, options.settle_probability.unwrap_or(certainty::TIE)) {
             return Ok(None);
         }
         let chosen = order[..first.len()].to_vec();
@@ -263,7 +263,7 @@ impl Running {
                 ..MoiOptions::default()
             },
             query: self.task.request.query.clone(),
-            opening: self.task.request.opening.clone(),
+            prefix: self.task.request.prefix.clone(),
             ..RerankRequest::default()
         };
         let task = Task {
@@ -271,7 +271,7 @@ impl Running {
             language: self.task.language.clone(),
             passages: chosen.iter().map(|&passage| Arc::clone(&self.task.passages[passage])).collect(),
             query: self.task.query.clone(),
-            signal: None,
+            mixed_model: None,
         };
         // Stage 2 scored each of them alone.
         let alone = chosen.iter().map(|&passage| self.utilities[passage] + self.none).collect();
@@ -285,7 +285,7 @@ const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the 
 
 impl Ranking for Running {
     fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
-        match self.signal {
+        match self.mixed_model {
             Some(role) => {
                 self.check_least(budget)?;
                 Ok(Some(Needs::PassageScores(role)))
@@ -303,7 +303,7 @@ impl Ranking for Running {
         }
         let Some((_, inner)) = &mut self.together else { return Ok(None) };
         if let Some(prompts) = inner.next(budget, call)? {
-            // What is left may not suffice: stage 2 is an answer, too.
+            // The rest of the budget may not suffice: stage 2 is an answer, too.
             if budget.allows(&prompts) {
                 return Ok(Some(prompts));
             }
@@ -324,7 +324,7 @@ impl Ranking for Running {
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
-        if self.signal.take().is_some() {
+        if self.mixed_model.take().is_some() {
             // None are there where the model failed.
             if !scores.passages().is_empty() {
                 let options = &self.task.request.fusion;
@@ -356,26 +356,26 @@ impl Ranking for Running {
         if self.utilities.is_empty() {
             return Ok(self.unread());
         }
-        let (alone, mut signals) = (self.all_values(&self.utilities), self.signals(&self.utilities));
+        let (alone, mut score_parts) = (self.all_values(&self.utilities), self.score_parts(&self.utilities));
         let (mut unrefined, mut errors, mut fit) = (None, None, None);
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
-        let mut stages = vec![Stage::Retriever; self.utilities.len()];
+        let mut stages = vec![RankingStage::Retriever; self.utilities.len()];
         for &passage in &self.read {
-            stages[passage] = Stage::Alone;
+            stages[passage] = RankingStage::Alone;
         }
         if let (Some((chosen, _)), Some(mut scored)) = (self.together.take(), self.done.take()) {
             let mut all = vec![f64::NAN; self.utilities.len()];
             unrefined = Some(complete(&self.utilities));
             for (place, &passage) in chosen.iter().enumerate() {
                 self.utilities[passage] = scored.utilities[place];
-                stages[passage] = Stage::Together;
+                stages[passage] = RankingStage::Together;
                 if let Some(errors) = &scored.standard_errors {
                     all[passage] = errors[place];
                 }
             }
             // As the values, those of the first places are of stage 3, and the others' of stage 2. None are there without fusion.
-            let refined = self.signals(&self.utilities);
-            chosen.iter().filter(|_| !refined.is_empty()).for_each(|&passage| signals[passage] = refined[passage]);
+            let refined = self.score_parts(&self.utilities);
+            chosen.iter().filter(|_| !refined.is_empty()).for_each(|&passage| score_parts[passage] = refined[passage]);
             errors = scored.standard_errors.is_some().then_some(all);
             fit = scored.fit.take();
             warnings.append(&mut scored.warnings);
@@ -388,7 +388,7 @@ impl Ranking for Running {
             values: Some(values),
             alone: unrefined,
             fusion: self.values(&self.utilities).1,
-            signals,
+            score_parts,
             stages,
             standard_errors: errors,
             ranking,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! y(v) = logit P(a | q, subset v) = L − log(1 − e^L)      L = Σ log P(a_t | ·), v in {0, 1}^N
-//! y(v) / T ≈ b + Σ w_j v_j                                Lasso on standardised v, penalty .01; T tokens of the answer
+//! y(v) / T ≈ b + Σ w_j v_j                                Lasso on standardised v, penalty 0.01; T tokens of the answer
 //! utility of p = T · w_p, in nats
 //! ```
 //!
@@ -15,16 +15,15 @@ use std::sync::Arc;
 
 use super::own_answer::{self, Attribution, OwnAnswer};
 use super::{Method, PromptShape, Ranking, Scored, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use ::moi::subsets::{lasso, subsets};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
 /// Subsets that are scored, at most.
 const ABLATIONS: usize = 32;
-/// Penalty of the Lasso, in nats a token (context_cite/solver.py).
+/// Penalty of the Lasso, in nats per token (context_cite/solver.py).
 const ALPHA: f64 = 0.01;
 /// Least value of 1 − P(a): a certain answer would have an infinite logit.
 const LEAST_REST: f64 = 1e-6;
@@ -92,7 +91,7 @@ mod tests {
 
     #[test]
     fn logits_by_hand() {
-        // e^-.1 = .904837, and -.1 - ln .095163 = 2.2522.
+        // e^-0.1 = 0.904837, and -0.1 - ln 0.095163 = 2.2522.
         assert!((logit(-0.1) - 2.2522).abs() < 5e-5);
         assert!(logit(0.5_f64.ln()).abs() < 1e-12);
         // A certain answer, and one that cannot be.

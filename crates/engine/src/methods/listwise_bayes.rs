@@ -27,9 +27,8 @@ use std::sync::Arc;
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
@@ -48,7 +47,7 @@ impl Method for ListwiseBayes {
         "greedy choice of the passage that adds most to log P(query | those chosen before) (MOI, Eq. 2), ten steps"
     }
 
-    fn takes_opening(&self) -> bool {
+    fn takes_prefix(&self) -> bool {
         true
     }
 
@@ -60,7 +59,7 @@ impl Method for ListwiseBayes {
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         Some(PromptShape {
             longest: request.passages.len().min(PLACES),
-            overhead: overhead_with(&request.opening, language),
+            overhead: overhead_with(&request.prefix, language),
         })
     }
 
@@ -168,7 +167,7 @@ mod tests {
     }
 
     /// The worked case of the design notes: singles A -2, B -3, C -4; [A,B] -1.9, [A,C] -1.2. The order is A C B, and the
-    /// gains of step 2 are .1 and .8. Here no passage has -2.5, and B after A and C has `last`.
+    /// gains of step 2 are 0.1 and 0.8. Here no passage has -2.5, and B after A and C has `last`.
     fn worked(last: f64) -> impl Fn(&Prompt) -> f64 {
         move |prompt| match order(prompt)[..] {
             [] => -2.5,

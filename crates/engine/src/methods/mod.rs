@@ -12,34 +12,29 @@ mod baselines;
 mod cascade;
 mod context_cite;
 mod listwise_bayes;
+mod method;
 pub mod moi;
 mod own_answer;
+mod passage_scores;
 mod pointwise;
 mod prompts;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
 mod scored;
-mod scored_apart;
 mod scores;
 #[cfg(test)]
 mod tests;
 mod yes_no;
 
 use std::ops::Deref;
-use std::sync::Arc;
 
-use super::models::Role;
-use super::prompt::{Language, PassageForm};
-use super::rerank::RerankRequest;
-use super::{EngineError, Limits};
+use crate::types::MethodRef;
 pub use cascade::placed;
+pub use method::{Interim, Method, Needs, Ranking, Task};
 use pointwise::Pointwise;
-use prefix_scheduler::call::Call;
-use prefix_scheduler::model::entailment::TextPair;
-use prefix_scheduler::plan::Token;
 pub use prompts::{Budget, Prompt, PromptShape};
-pub use scored::{Scored, Stage};
+pub use scored::Scored;
 pub use scores::Scores;
 pub use yes_no::{not_as_trained, words as yes_no_words};
 
@@ -50,216 +45,21 @@ static METHODS: &[&dyn Method] = &[
     &query_generation::QueryGeneration,
     &listwise_bayes::ListwiseBayes,
     &yes_no::YesNo,
-    &scored_apart::CROSS_ENCODER,
-    &scored_apart::EMBEDDING,
+    &passage_scores::CROSS_ENCODER,
+    &passage_scores::EMBEDDING,
     &retriever::Retriever,
     &context_cite::ContextCite,
 ];
 
-/// A way to rank passages.
-pub trait Method: Send + Sync {
-    /// Its name on the command line and in files: lower case, words joined by `-`.
-    fn name(&self) -> &'static str;
+impl Deref for MethodRef {
+    type Target = dyn Method;
 
-    /// One line for `--help`: what is scored, and the source.
-    fn summary(&self) -> &'static str;
-
-    /// Refuses options that it cannot follow, before any work.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] with the field.
-    fn check(&self, _request: &RerankRequest, _limits: &Limits) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    /// Refuses options that it can take for no list.
-    ///
-    /// # Errors
-    /// [`EngineError::Invalid`] with the field.
-    fn check_options(&self, _request: &RerankRequest) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    /// Rewrites texts that its prompts would misread, before they are tokenised.
-    fn prepare(&self, _request: &mut RerankRequest) {}
-
-    /// What its prompts hold beside passages and query; `None` for a method that asks no model.
-    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
-
-    /// Whether its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
-    fn takes_opening(&self) -> bool {
-        false
-    }
-
-    /// Whether it has other prompts for causal rerankers: without the generator's frame, and with the caller's instruction.
-    fn knows_rerankers(&self) -> bool {
-        false
-    }
-
-    /// How passages stand in its prompts.
-    fn passage_form(&self, _language: &Language) -> PassageForm {
-        PassageForm::Labelled
-    }
-
-    /// Whether its prompts stand in the frame of the model's chat template.
-    fn has_frame(&self) -> bool {
-        true
-    }
-
-    /// Most tokens of the answers that it has drawn, for the estimate of a request's work.
-    fn drawn(&self, _request: &RerankRequest) -> usize {
-        0
-    }
-
-    /// The model beside the generator that it asks; a server need not have one.
-    fn beside(&self) -> Option<Role> {
-        None
-    }
-
-    /// Whether `outranks_next` is a function of the difference of two values, which can be learnt ([`crate::fusion::settled`]).
-    fn outranks_by_value(&self) -> bool {
-        false
-    }
-
-    /// Why its utilities for this request are another quantity than those that a calibration of it holds for: the rest of a sentence
-    /// that begins with the method. `None` where they are not.
-    fn uncalibrated(&self, _request: &RerankRequest) -> Option<&'static str> {
-        None
-    }
-
-    /// If passages of equal text are different passages for it. For the others they are one document
-    /// (`rerank::copies`).
-    fn tells_copies_apart(&self, _request: &RerankRequest) -> bool {
-        false
-    }
-
-    /// A model beside the generator whose scores it mixes in, where there is one.
-    fn signal(&self) -> Option<Role> {
-        None
-    }
-
-    /// Whether it asks the entailment model, which a server need not have.
-    fn asks_judge(&self) -> bool {
-        false
-    }
-
-    /// Whether it asks the generator.
-    fn asks_generator(&self) -> bool {
-        self.beside().is_none()
-    }
-
-    /// Whether it attributes the answer that the generator itself gives. A scorer then never takes the generator's place.
-    fn reads_own_answer(&self) -> bool {
-        false
-    }
-
-    /// Starts on a request.
-    ///
-    /// # Errors
-    /// [`EngineError`], before any work.
-    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError>;
-}
-
-/// A request that was checked, tokenised and cut to fit.
-#[derive(Debug)]
-pub struct Task {
-    /// The request.
-    pub request: RerankRequest,
-    /// Vocabulary and frame of the generator.
-    pub language: Option<Language>,
-    /// The passages as they stand in prompts; empty for a method that asks no model.
-    pub passages: Vec<Arc<[Token]>>,
-    /// The query as it stands after a cue.
-    pub query: Vec<Token>,
-    /// [`Method::signal`], where the server has the model and the request does not set the fusion itself.
-    pub signal: Option<Role>,
-}
-
-impl Task {
-    /// Vocabulary and frame of the generator, for a method that asked for prompts.
-    fn language(&self) -> Result<&Language, EngineError> {
-        self.language.as_ref().ok_or_else(|| EngineError::Internal("the method has no prompts".into()))
+    /// The method with this name. Only [`all`] makes references, so there is one.
+    fn deref(&self) -> &Self::Target {
+        let found = METHODS.iter().chain(baselines::METHODS).find(|method| method.name() == self.name());
+        *found.unwrap_or(&METHODS[0])
     }
 }
-
-/// What a ranking needs next.
-#[derive(Debug, Clone)]
-pub enum Needs {
-    /// Scores and continuations of prompts, by the generator.
-    Prompts(Vec<Prompt>),
-    /// A score of every passage of the request, by the model of this role.
-    PassageScores(Role),
-    /// Verdicts on pairs of texts, by the entailment model.
-    Verdicts(Vec<TextPair>),
-}
-
-/// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.
-pub trait Ranking: Send {
-    /// The prompts whose scores it needs next; `None` when it has what it needs.
-    ///
-    /// # Errors
-    /// [`EngineError::Budget`] where not even the smallest design fits.
-    fn next(&mut self, _budget: &Budget, _call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
-        Ok(None)
-    }
-
-    /// What it needs next; `None` when it has what it needs. Only a ranking that asks another model than the generator has
-    /// its own; the others have [`Ranking::next`].
-    ///
-    /// # Errors
-    /// As [`Ranking::next`].
-    fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
-        Ok(self.next(budget, call)?.map(Needs::Prompts))
-    }
-
-    /// How many segments behind the opening the prompts of later rounds may have in common with those which
-    /// [`Ranking::needs`] gave last: their states are held for these rounds. A passage is one segment, where none stands before
-    /// it. 0 where hardly any prompt of a later round begins as one of this.
-    fn shares(&self) -> usize {
-        0
-    }
-
-    /// Passages, the one whose score by another model matters most first. Where a latency budget does not suffice for the scores of
-    /// all, the last have none.
-    fn preferred(&self) -> &[usize] {
-        &[]
-    }
-
-    /// Whether its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
-    fn fits(&self) -> bool {
-        false
-    }
-
-    /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.
-    ///
-    /// # Errors
-    /// The fit failed, or the call stopped.
-    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError>;
-
-    /// The order so far, from a part of the scores; `None` for a method that cannot tell.
-    fn interim(&self, _partial: &Scores, _call: &Call) -> Option<Interim> {
-        None
-    }
-
-    /// The ranking.
-    ///
-    /// # Errors
-    /// The call stopped.
-    fn finish(&mut self, call: &Call) -> Result<Scored, EngineError>;
-}
-
-/// An order that more scores may change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interim {
-    /// Passage indices, best first.
-    pub order: Vec<usize>,
-    /// Scores it rests on.
-    pub observations: usize,
-}
-
-/// A method of the registry.
-#[derive(Clone, Copy)]
-pub struct MethodRef(&'static dyn Method);
 
 impl MethodRef {
     /// One line for `--help`, which says if the method is a baseline.
@@ -269,50 +69,16 @@ impl MethodRef {
         format!("{}{}", if is_baseline { "baseline: " } else { "" }, self.summary())
     }
 
-    /// Whether a latency budget bounds it. It is measured at the speed of the generator, and says nothing of other models.
+    /// If a latency budget bounds it. The budget is converted at the generator's speed, so it does not apply to other models.
     #[must_use]
     pub fn takes_latency_budget(self) -> bool {
-        self.beside().is_none() && !self.asks_judge()
+        self.passage_model().is_none() && !self.asks_judge()
     }
-}
-
-impl Default for MethodRef {
-    fn default() -> Self {
-        Self(METHODS[0])
-    }
-}
-
-impl Deref for MethodRef {
-    type Target = dyn Method;
-
-    fn deref(&self) -> &Self::Target {
-        self.0
-    }
-}
-
-impl PartialEq for MethodRef {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for MethodRef {}
-
-impl std::fmt::Debug for MethodRef {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-/// The method of a request that names none: the default, or `moi` where it sets options that only `moi` has.
-#[must_use]
-pub fn unnamed(options: &moi::MoiOptions) -> MethodRef {
-    if options.asks_for_moi() { MethodRef(&moi::Moi) } else { MethodRef::default() }
 }
 
 /// Every method, the default first and the baselines last.
 pub fn all() -> impl Iterator<Item = MethodRef> {
-    METHODS.iter().chain(baselines::METHODS).map(|method| MethodRef(*method))
+    METHODS.iter().chain(baselines::METHODS).map(|method| MethodRef::new(method.name()))
 }
 
 /// The method of that name, in any letter case; also as rerankd.v1 spells it (`METHOD_QUERY_GENERATION`).

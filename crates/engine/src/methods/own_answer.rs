@@ -13,11 +13,10 @@
 use std::sync::Arc;
 
 use super::{Budget, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::{SampleOptions, TextStop};
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::sampling::TextStop;
+use crate::types::{EngineError, RerankRequest, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, Segment, Token};
@@ -32,7 +31,7 @@ const NOT_LIKELIER: &str = "the generator's own answer is not likelier with the 
 
 /// How a method attributes the answer to the passages.
 pub(super) trait Attribution: Send + 'static {
-    /// Whether a utility of 0 is that of no passage. Without an answer to attribute all of them have it then.
+    /// True if a utility of 0 is that of no passage. Without an answer to attribute all of them have it then.
     const HAS_ZERO: bool = false;
 
     /// Lists of passage indices after which the answer is scored.
@@ -139,7 +138,7 @@ impl<A: Attribution> ByOwnAnswer<A> {
     fn drawn(&self, scores: &Scores) -> Result<Step, EngineError> {
         let missing = || EngineError::Internal("the own answer was not drawn".into());
         let sample = scores.sample(0).ok_or_else(missing)?;
-        // What ended the answer is not part of it: an end of turn or a stop string says nothing about the passages.
+        // The token that ended the answer is not part of it: an end of turn or a stop string says nothing about the passages.
         let (text, tokens) = self.stop.text(sample);
         if text.is_empty() {
             return Ok(self.kept(EMPTY));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
-/// Where 0 of the utilities comes from.
+/// The zero of the utilities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zero {
     /// They have none.

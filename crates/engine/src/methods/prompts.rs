@@ -3,7 +3,7 @@
 use prefix_scheduler::plan::{Cost, Grow, NodeId, Plan, Segment};
 use prefix_scheduler::scheduler::generator::Kept;
 
-/// What the driver must know of a method's prompts before it cuts passages to fit.
+/// The shape of a method's prompts. The driver cuts passages to fit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptShape {
     /// Passages in the longest prompt.
@@ -42,12 +42,12 @@ impl Prompt {
     }
 }
 
-/// What is left to spend.
+/// The rest of the budget.
 #[derive(Debug, Clone)]
 pub struct Budget {
     /// Tokens that may still be evaluated.
     pub tokens: usize,
-    /// The same without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
+    /// The tokens without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
     /// refuse what only the time forbids.
     pub counted: usize,
     /// Tokens of the longest prompt that the generator can hold.
@@ -66,7 +66,7 @@ impl Budget {
         plan
     }
 
-    /// What prompts cost together.
+    /// The cost of prompts together.
     #[must_use]
     pub fn cost(prompts: &[Prompt]) -> Cost {
         Self::plan(prompts).cost()
@@ -79,20 +79,20 @@ impl Budget {
         restored - restored / 10
     }
 
-    /// Whether so many tokens may be planned, `spared` of which take no time.
+    /// True if so many tokens may be planned, `spared` of which take no time.
     #[must_use]
     pub const fn suffices(&self, tokens: usize, spared: usize) -> bool {
         tokens <= self.counted && tokens.saturating_sub(spared) <= self.tokens
     }
 
-    /// Whether the tokens of these prompts may be evaluated.
+    /// True if the tokens of these prompts may be evaluated.
     #[must_use]
     pub fn affords(&self, prompts: &[Prompt]) -> bool {
         let plan = Self::plan(prompts);
         self.suffices(plan.cost().tokens, self.spared(&plan))
     }
 
-    /// Whether these prompts may be scored: their tokens may be evaluated, and the longest fits the context.
+    /// True if these prompts may be scored: their tokens may be evaluated, and the longest fits the context.
     #[must_use]
     pub fn allows(&self, prompts: &[Prompt]) -> bool {
         let plan = Self::plan(prompts);

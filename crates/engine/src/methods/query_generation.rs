@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Method, Pointwise, PromptShape, Ranking, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 
 /// Utility in nats, the sum over the query's tokens.
@@ -22,12 +21,12 @@ impl Method for QueryGeneration {
         "log P(query | passage) over no passage, each passage alone (question generation; Sachan et al.)"
     }
 
-    fn takes_opening(&self) -> bool {
+    fn takes_prefix(&self) -> bool {
         true
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.prefix, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
@@ -45,7 +44,7 @@ mod tests {
     use super::*;
     use numeric::sigmoid;
 
-    /// Three query tokens: -1, -.5, -.2 after the first passage, -.4, -2, -.3 after the second, -2, -2.5, -1 after none.
+    /// Three query tokens: -1, -0.5, -0.2 after the first passage, -0.4, -2, -0.3 after the second, -2, -2.5, -1 after none.
     #[test]
     fn hand_worked() {
         let mut task = Arc::into_inner(task(2)).unwrap();

@@ -1,68 +1,80 @@
 //! The prompt that asks for the question which passages answer (question generation; Sachan et al., 2022).
 //!
 //! ```text
-//! [opening: chat frame, instruction, examples] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
+//! [prompt prefix: chat template, instruction, examples] [passage]* [cue: end of the chat template, "Question:"] [query, scored]
 //! ```
 //!
 //! The cue is a segment of its own but for its last token, whose logits score the query's first: the state after it is the same
-//! for every query, so it can be kept. The caller's instruction and examples ([`Opening`]) take the place of the built-in
+//! for every query, so it can be kept. The caller's instruction and examples ([`PromptPrefix`]) take the place of the built-in
 //! instruction.
 
 use std::sync::Arc;
 
 use super::{Prompt, Task};
-use crate::EngineError;
-use crate::opening::Opening;
 use crate::prompt::Language;
+use crate::types::{EngineError, PromptPrefix};
 use prefix_scheduler::plan::{Segment, Token};
 
 const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
 const CUE: &str = "Question:";
 
-/// Tokens of the prompt with the built-in opening that are neither passage nor query.
+/// Tokens of the prompt with the built-in prompt prefix that are neither passage nor query.
 #[must_use]
 pub fn overhead(language: &Language) -> usize {
-    overhead_with(&Opening::default(), language)
+    overhead_with(&PromptPrefix::default(), language)
 }
 
-/// The same with the caller's opening.
-pub(super) fn overhead_with(opening: &Opening, language: &Language) -> usize {
-    opening_tokens(opening, language) + cue(language).len()
+/// [`overhead`] with the caller's prompt prefix.
+pub(super) fn overhead_with(prefix: &PromptPrefix, language: &Language) -> usize {
+    prefix_tokens(prefix, language) + cue(language).len()
 }
 
 /// Tokens of the first segment alone.
-pub(crate) fn opening_tokens(opening: &Opening, language: &Language) -> usize {
-    opening.segment(language, INSTRUCTION, CUE).tokens.len()
+pub(crate) fn prefix_tokens(prefix: &PromptPrefix, language: &Language) -> usize {
+    prefix.segment(language, INSTRUCTION, CUE).tokens.len()
 }
 
 fn cue(language: &Language) -> Vec<Token> {
     [language.closing(), &language.text(CUE)].concat()
 }
 
+impl PromptPrefix {
+    /// The warning that a prompt prefix is too large to be kept in the generator's cache, if it is. `language` is that of the
+    /// generator, `largest` its scheduler's largest prompt prefix in tokens.
+    pub(crate) fn not_kept(&self, language: &Language, largest: Option<usize>) -> Option<String> {
+        let tokens = if self.is_built_in() { 0 } else { prefix_tokens(self, language) };
+        let largest = largest.filter(|largest| tokens > *largest)?;
+        Some(format!(
+            "the instruction and examples take {tokens} tokens and are evaluated again for every request: an opening of at most \
+             {largest} tokens is kept, an eighth of generator.context_tokens"
+        ))
+    }
+}
+
 /// The parts of the prompt for one query.
 #[derive(Debug, Clone)]
 pub struct QueryPrompt {
     /// Chat frame, instruction and examples.
-    pub opening: Segment,
+    pub prefix: Segment,
     /// The cue, and the query's scored tokens.
     pub query: Segment,
 }
 
 impl QueryPrompt {
-    /// The prompt for a tokenised query ([`Language::query`]), with the built-in opening.
+    /// The prompt for a tokenised query ([`Language::query`]), with the built-in prompt prefix.
     #[must_use]
     pub fn new(language: &Language, query: &[Token]) -> Self {
-        Self::with_opening(&Opening::default(), language, query)
+        Self::with_prefix(&PromptPrefix::default(), language, query)
     }
 
-    fn with_opening(opening: &Opening, language: &Language, query: &[Token]) -> Self {
+    fn with_prefix(prefix: &PromptPrefix, language: &Language, query: &[Token]) -> Self {
         let cue = cue(language);
         let tokens: Vec<Token> = cue.iter().chain(query).copied().collect();
-        Self { opening: opening.segment(language, INSTRUCTION, CUE), query: Segment::scored(tokens, cue.len()) }
+        Self { prefix: prefix.segment(language, INSTRUCTION, CUE), query: Segment::scored(tokens, cue.len()) }
     }
 
     pub(super) fn of(task: &Task) -> Result<Self, EngineError> {
-        Ok(Self::with_opening(&task.request.opening, task.language()?, &task.query))
+        Ok(Self::with_prefix(&task.request.prefix, task.language()?, &task.query))
     }
 
     /// The prompt with the passages of `order`. The query's own tokens are scored, the passages where `joint`.
@@ -76,7 +88,7 @@ impl QueryPrompt {
 
     /// The segments of the prompt with these passages.
     pub fn around(&self, passages: impl Iterator<Item = Segment>) -> Vec<Segment> {
-        std::iter::once(self.opening.clone()).chain(passages).chain(self.cue_and_query()).collect()
+        std::iter::once(self.prefix.clone()).chain(passages).chain(self.cue_and_query()).collect()
     }
 
     fn cue_and_query(&self) -> [Segment; 2] {
@@ -90,20 +102,20 @@ impl QueryPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     #[test]
     fn only_the_query_is_scored() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let query = language.query("who?");
         let task = Task {
-            request: crate::rerank::RerankRequest::default(),
+            request: crate::types::RerankRequest::default(),
             language: Some(language),
             passages: vec![vec![1, 2, 3].into()],
             query,
-            signal: None,
+            mixed_model: None,
         };
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let scored: Vec<usize> =
@@ -116,11 +128,12 @@ mod tests {
 
     #[test]
     fn the_callers_opening_is_the_first_segment_and_counts_as_overhead() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let query = language.query("who?");
-        let opening = Opening { instruction: "Write a claim.".into(), ..Opening::default() };
-        let request = crate::rerank::RerankRequest { opening: opening.clone(), ..Default::default() };
-        let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query, signal: None };
+        let prefix = PromptPrefix { instruction: "Write a claim.".into(), ..PromptPrefix::default() };
+        let request = crate::types::RerankRequest { prefix: prefix.clone(), ..Default::default() };
+        let task =
+            Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query, mixed_model: None };
         let language = task.language().unwrap();
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let built_in = QueryPrompt::new(language, &task.query);
@@ -128,7 +141,7 @@ mod tests {
         assert_eq!(ByteTokenizer::default().detokenize(&prompt.segments[0].tokens), "Write a claim.\n\n");
         let tokens = |segments: &[Segment]| segments.iter().map(|segment| segment.tokens.to_vec()).collect::<Vec<_>>();
         assert_eq!(tokens(&prompt.segments[2..]), tokens(&built_in.cue_and_query()));
-        let shorter = built_in.opening.tokens.len() - prompt.segments[0].tokens.len();
-        assert_eq!(overhead_with(&opening, language) + shorter, overhead(language));
+        let shorter = built_in.prefix.tokens.len() - prompt.segments[0].tokens.len();
+        assert_eq!(overhead_with(&prefix, language) + shorter, overhead(language));
     }
 }

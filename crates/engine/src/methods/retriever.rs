@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
-use crate::EngineError;
+use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RankingStage, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
@@ -63,7 +62,7 @@ impl Ranking for ByRetriever {
             warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
             (0..passages.len()).map(|index| -real(index)).collect()
         });
-        let stages = vec![Stage::Retriever; utilities.len()];
+        let stages = vec![RankingStage::Retriever; utilities.len()];
         Ok(Scored { stages, warnings, ..Scored::by_utility(utilities, 1.0) })
     }
 }

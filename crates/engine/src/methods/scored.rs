@@ -1,20 +1,7 @@
-//! What a method found.
+//! The result of a method.
 
-use crate::fusing::{FusionReport, Signals};
-use crate::rerank::FitReport;
+use crate::types::{FitReport, FusionReport, RankingStage, ScoreParts};
 use numeric::{descending, real};
-
-/// What decided the place of a passage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
-    /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
-    Retriever,
-    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
-    #[default]
-    Alone,
-    /// Prompts that hold it together with others.
-    Together,
-}
 
 /// Utilities with those of passages that were not read at the lowest that was, and not above 0.
 pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
@@ -27,18 +14,18 @@ pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
 pub struct Scored {
     /// Utility of each passage; its unit is the method's.
     pub utilities: Vec<f64>,
-    /// Whether a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
+    /// True if a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
     pub has_zero: bool,
-    /// What the score is made from where that is not the utility: the fused value of each passage, in the unit of the utilities.
+    /// The value that makes the score, if it is not the utility: the fused value of each passage, in the unit of the utilities.
     pub values: Option<Vec<f64>>,
-    /// Utility of each passage before those of the first places were refined; `None` where none were.
+    /// Utility of each passage before those of the first places were refined; `None` if none were.
     pub alone: Option<Vec<f64>>,
-    /// What was mixed, if anything.
+    /// The fusion, if any.
     pub fusion: Option<FusionReport>,
-    /// What each signal of the mixture adds to a passage's value; empty where nothing was mixed.
-    pub signals: Vec<Signals>,
-    /// What decided each passage's place; empty for a method of one stage.
-    pub stages: Vec<Stage>,
+    /// The part of each score in a passage's value; empty without fusion.
+    pub score_parts: Vec<ScoreParts>,
+    /// The stage that decided each passage's place; empty for a method of one stage.
+    pub stages: Vec<RankingStage>,
     /// Standard error of each, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
     /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
@@ -50,17 +37,17 @@ pub struct Scored {
     pub outranks_next: Option<Vec<f64>>,
     /// The fit, for methods that have one.
     pub fit: Option<FitReport>,
-    /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.
+    /// One unit of `score`'s logit: the reported score of a passage is `sigmoid(utility / unit)`.
     pub unit: f64,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
 
 impl Scored {
-    /// Whether any passage was placed by a model, and not by what is known without one.
+    /// True if any passage was placed by a model, and not by what is known without one.
     #[must_use]
     pub fn is_measured(&self) -> bool {
-        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != Stage::Retriever)
+        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != RankingStage::Retriever)
     }
 
     /// A ranking by descending utility, without errors or a fit.
@@ -82,7 +69,7 @@ impl Scored {
         Self { utilities, ranking, unit, ..Self::default() }
     }
 
-    /// The same, with utilities whose zero is a prompt without passages.
+    /// [`Scored::by_utility`] for utilities whose zero is a prompt without passages.
     #[must_use]
     pub fn against_none(utilities: Vec<f64>, unit: f64) -> Self {
         Self { has_zero: true, ..Self::by_utility(utilities, unit) }

@@ -1,4 +1,4 @@
-//! What the generator said to prompts, or another model to passages or pairs of texts.
+//! Scores of prompts by the generator, or of passages or pairs of texts by another model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rag_metrics::belief::Verdict;
 /// Scores of prompts, as far as they are there: log-probabilities in nats, or logits where these are read.
 #[derive(Debug, Clone, Default)]
 pub struct Scores {
-    /// The nodes of each prompt in the plan, one a segment.
+    /// The nodes of each prompt in the plan, one per segment.
     pub(crate) paths: Arc<Vec<Vec<NodeId>>>,
     /// The scored tokens of each node. Nodes without scored tokens are absent.
     pub(crate) nodes: HashMap<NodeId, Vec<f64>>,
@@ -33,13 +33,13 @@ impl Scores {
         self.paths.len()
     }
 
-    /// Whether there are no prompts.
+    /// True if there are no prompts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// Whether all scores of a prompt are there.
+    /// True if all scores of a prompt are there.
     #[must_use]
     pub fn is_complete(&self, prompt: usize) -> bool {
         self.missing.get(prompt).is_some_and(|missing| *missing == 0)

@@ -1,22 +1,22 @@
-//! What tests of methods share: a task without a server, and a loop that answers prompts from a function.
+//! Helpers for tests of methods: a task without a server, and a loop that answers prompts from a function.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, Scored, Scores, Stage, Task, cascade};
-use crate::prompt::Frame;
+use super::{Budget, Method, Prompt, Scored, Scores, Task, cascade};
 use crate::prompt::Language;
-use crate::rerank::{Passage, RerankRequest};
+use crate::types::{Passage, RankingStage, RerankRequest};
 use prefix_scheduler::call::Call;
+use prefix_scheduler::model::PromptFormat;
 use prefix_scheduler::plan::{NodeId, Token};
 use prefix_scheduler::scripted::ByteTokenizer;
 
-/// First token of passage 0. The tokenizer's own tokens are bytes and the opening, which are smaller.
+/// First token of passage 0. The tokenizer's own tokens are bytes and the prompt prefix, which are smaller.
 const FIRST: Token = 1_000;
 
 /// So many passages of eight tokens.
 pub(super) fn task(passages: usize) -> Arc<Task> {
-    let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+    let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
     let query = language.query("who?");
     let tokens = |index: usize| vec![FIRST + Token::try_from(index).unwrap(); 8].into();
     let request = RerankRequest { passages: vec![Passage::default(); passages], ..RerankRequest::default() };
@@ -25,7 +25,7 @@ pub(super) fn task(passages: usize) -> Arc<Task> {
         language: Some(language),
         passages: (0..passages).map(tokens).collect(),
         query,
-        signal: None,
+        mixed_model: None,
     })
 }
 
@@ -48,7 +48,7 @@ pub(super) fn blocks(prompts: &[Prompt]) -> usize {
     beginnings.collect::<HashSet<_>>().len()
 }
 
-/// Labels with the log-odds of a table of scores, one a passage.
+/// Labels with the log-odds of a table of scores, one per passage.
 pub(super) fn by_table(table: &[f64]) -> impl Fn(&Prompt) -> f64 {
     move |prompt| table[order(prompt)[label(prompt)]]
 }
@@ -84,7 +84,7 @@ fn common(earlier: &[Prompt], later: &[Prompt]) -> usize {
     later.iter().flat_map(|one| earlier.iter().map(|other| alike(one, other))).max().unwrap_or(0)
 }
 
-/// What a method asked for and found.
+/// The needs and the result of a method.
 pub(super) struct Ran {
     pub rounds: Vec<Vec<Prompt>>,
     pub scored: Scored,
@@ -95,7 +95,7 @@ pub(super) fn run(method: &dyn Method, passages: usize, tokens: usize, answer: &
     run_on(method, task(passages), tokens, answer)
 }
 
-/// The same on a task.
+/// Runs a method on a task.
 pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
     let passages = task.passages.len();
     let (mut ranking, call) = (method.begin(task).unwrap(), Call::local());
@@ -125,7 +125,14 @@ pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer
 /// threshold leaves none of them out for its sake.
 #[test]
 fn a_passage_that_stage_three_lowers_does_not_lower_what_follows() {
-    let stages = [Stage::Together, Stage::Together, Stage::Together, Stage::Alone, Stage::Alone, Stage::Retriever];
+    let stages = [
+        RankingStage::Together,
+        RankingStage::Together,
+        RankingStage::Together,
+        RankingStage::Alone,
+        RankingStage::Alone,
+        RankingStage::Retriever,
+    ];
     let alone = [30.0, 29.9, 29.5, 29.0, 28.0, f64::NAN];
     let together = [40.0, 30.0, 19.4, 29.0, 28.0, f64::NAN];
     let (values, ranking) = cascade::placed(&stages, &alone, &together, &[0, 1, 2, 3, 4, 5]);

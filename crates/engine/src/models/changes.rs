@@ -1,4 +1,4 @@
-//! What tells that the state of a model changed.
+//! Notice of changed states of models.
 
 use std::pin::Pin;
 use std::task::Poll;

@@ -1,13 +1,14 @@
-//! Which fits say something of the position bias.
+//! Fits that are evidence of the position bias.
 
 use std::collections::{HashSet, VecDeque};
 
-use super::{FitReport, Origin};
+use crate::types::FitReport;
 use moi::Orientation;
+use moi::profile::Origin;
 
 /// Log-likelihood ratio above which a fit found signal: 5 % of fits without any exceed it.
 const SIGNAL: f64 = 1.35;
-/// The same for learning from prompts of one length: .1 %. Such a fit takes its shape from a geometric prior where the
+/// The ratio for learning from prompts of one length: 0.1 %. Such a fit takes its shape from a geometric prior where the
 /// scores say nothing, so an endless stream of chance findings would add up to that prior.
 const SIGNAL_BESIDE_PRIOR: f64 = 4.77;
 /// Least correlation of the utilities with the one-passage scores at which those scores settle the direction. Below it, the
@@ -30,7 +31,7 @@ pub enum Refusal {
     NoDirection,
 }
 
-/// The reason not to add the weights of `fit` to a profile of this origin; `None` where they are evidence.
+/// The reason not to add the weights of `fit` to a profile of this origin; `None` if they are evidence.
 #[must_use]
 pub fn refusal(fit: &FitReport, origin: Origin) -> Option<Refusal> {
     if !fit.diagnostics.identifiable {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::rerank::Scheme;
 use super::*;
+use crate::types::Scheme;
 use moi::design::{self, Design};
 use moi::prior::{Direction, geometric};
 use moi::{Observation, Orientation, Settings, estimate};
@@ -15,7 +15,7 @@ fn repeated(subject: Subject, values: &[f64], times: u64) -> Profiles {
     let mut profiles = Profiles::default();
     let last = values.len() - 1;
     for index in 0..times {
-        // A spread of .02 about the values, in opposite directions at both ends, so that sums stay.
+        // A spread of 0.02 about the values, in opposite directions at both ends, so that sums stay.
         let step = if index % 2 == 0 { 0.02 } else { -0.02 };
         let mut row = values.to_vec();
         row[0] += step;
@@ -194,7 +194,7 @@ fn a_built_in_profile_counts_where_no_answer_profile_is_calibrated() {
     );
 }
 
-/// Letter (g): weights of .499 and .501 over two positions reversed a context of ten.
+/// Letter (g): weights of 0.499 and 0.501 over two positions reversed a context of ten.
 #[test]
 fn two_positions_say_nothing_of_ten() {
     let ranking: Vec<usize> = (0..10).collect();
@@ -225,7 +225,7 @@ fn an_answer_profile_wins_over_a_question_profile_and_few_observations_do_not_co
     let arranged = few.arrange(&[5, 3, 8], ContextOrder::Auto).unwrap();
     assert_eq!((arranged.order, arranged.ground), (vec![5, 3, 8], Ground::NoProfile));
     assert_eq!(few.arrange(&[5, 3, 8], ContextOrder::ByPositionBias).unwrap().order, vec![8, 3, 5]);
-    assert_eq!(few.arrange(&[3, 0, 2], ContextOrder::Given).unwrap().order, vec![0, 2, 3]);
+    assert_eq!(few.arrange(&[3, 0, 2], ContextOrder::Input).unwrap().order, vec![0, 2, 3]);
     assert_eq!(few.arrange(&[3, 0, 2], ContextOrder::Reverse).unwrap().order, vec![2, 0, 3]);
 }
 

@@ -4,9 +4,7 @@
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::{Passage, Ranked, RerankEvent, RerankRequest, Reranked};
-use crate::EngineError;
-use crate::methods::Stage;
+use crate::types::{EngineError, Passage, Ranked, RankingStage, RerankEvent, RerankRequest, Reranked};
 
 /// Most texts that a warning names.
 const NAMED: usize = 3;
@@ -81,7 +79,7 @@ impl Blanks {
             passage.index = self.place(passage.index);
         }
         if let Some(inline) = &mut answer.inline {
-            for index in [&mut inline.given, &mut inline.arranged].into_iter().flat_map(|utility| &mut utility.indices)
+            for index in [&mut inline.input, &mut inline.arranged].into_iter().flat_map(|utility| &mut utility.indices)
             {
                 *index = self.place(*index);
             }
@@ -98,8 +96,8 @@ impl Blanks {
             standard_error: None,
             outranks_next: None,
             tokens_cut: 0,
-            stage: Stage::Retriever,
-            signals: None,
+            stage: RankingStage::Retriever,
+            score_parts: None,
         }));
     }
 
@@ -109,7 +107,7 @@ impl Blanks {
         if chooses { 0 } else { request.top_n.unwrap_or(usize::MAX) }
     }
 
-    /// Does `work` on the passages that are read, and tells `listener` of its orders in terms of the caller's list.
+    /// Does `work` on the passages that are read, and reports its orders to `listener` by the places in the caller's list.
     pub(super) async fn told<T>(
         &self,
         listener: Option<UnboundedSender<RerankEvent>>,

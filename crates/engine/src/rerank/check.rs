@@ -1,13 +1,13 @@
-//! What can be checked of a request without a model.
+//! Checks of a request that need no model.
 
 use std::collections::HashSet;
 
-use super::{Blanks, Inline, Passage, RerankRequest, unmarked};
-use crate::{EngineError, Limits};
+use super::Blanks;
+use crate::types::{EngineError, Inline, Limits, Passage, RerankRequest, unmarked};
 use rag_metrics::quoted;
 
 /// Refuses a request that cannot be served, with the field at fault.
-pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+pub(crate) fn check_request(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if unmarked(&request.query).trim().is_empty() {
         return invalid("query".into(), "must not be empty".into());
@@ -34,7 +34,7 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
             return invalid(path("retriever_score"), "must be a finite number".into());
         }
     }
-    request.opening.check(limits)?;
+    request.prefix.check(limits)?;
     request.check_options()?;
     request.inline.as_ref().map_or(Ok(()), |inline| inline.check(limits))?;
     let blanks = Blanks::of(&request.passages, Passage::is_blank);
@@ -52,7 +52,7 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
     read.method().check(&read, limits).map_err(|error| blanks.named(error))
 }
 
-/// The warning that an id occurs twice. The places in the request still tell the results apart.
+/// The warning that an id occurs twice. The indices still distinguish the results.
 pub(super) fn repeated_id(passages: &[Passage]) -> Option<String> {
     let mut seen = HashSet::new();
     let (index, passage) = passages.iter().enumerate().find(|(_, passage)| !seen.insert(passage.id.as_str()))?;
@@ -79,12 +79,12 @@ impl RerankRequest {
                 format!("is measured at the speed of the generator, and {} asks another model", method.name());
             return invalid("latency_budget_ms", problem);
         }
-        // Whether the generator is such a reranker is known when its prompts are put together.
-        let taken = method.takes_opening() || (self.opening.examples.is_empty() && method.knows_rerankers());
-        if !self.opening.is_built_in() && !taken {
+        // True if the generator is such a reranker is known when its prompts are put together.
+        let taken = method.takes_prefix() || (self.prefix.examples.is_empty() && method.knows_rerankers());
+        if !self.prefix.is_built_in() && !taken {
             let problem =
                 format!("{} does not take it: its prompts have words of their own, or it has none", method.name());
-            return invalid(self.opening.field(), problem);
+            return invalid(self.prefix.field(), problem);
         }
         self.fusion.check()?;
         self.moi.check_options()?;

@@ -3,123 +3,29 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::alone::Alone;
 use super::compressor::{Compressor, Text, longest};
-use super::{RerankRequest, Reranked};
-use crate::compress::{Method, Unit, valued};
+use super::single_passage::SinglePassageScores;
+use crate::compress::valued;
 use crate::models::ServedGenerator;
-use crate::{Engine, EngineError, milliseconds};
+use crate::types::{
+    CompressedPassage, Compression, CompressionReport, EngineError, Limits, RerankRequest, Reranked, milliseconds,
+};
 use numeric::real;
 use prefix_scheduler::call::{Call, Stage};
 
-/// Share of the tokens that is kept where the request says nothing.
+/// Share of the tokens that is kept if the request says nothing.
 const RATIO: f64 = 0.5;
 
-/// How the returned passages are compressed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compression {
-    /// By what.
-    pub method: Method,
-    /// What is kept as a whole; `None` for the method's own.
-    pub unit: Option<Unit>,
-    /// Share of the tokens that are read which is kept, in (0, 1]; `None` for `target_tokens`, or .5.
-    pub ratio: Option<f64>,
-    /// Tokens that are kept of all returned passages together.
-    pub target_tokens: Option<usize>,
-    /// Difference of the best passage's share from the mean, for LongLLMLingua, in [0, 1]; `None` for .3.
-    pub ratio_spread: Option<f64>,
-}
-
-/// A returned passage after compression.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompressedPassage {
-    /// Its index in the request.
-    pub index: usize,
-    /// What is left of its text; empty where nothing is.
-    pub text: String,
-    /// Tokens of its text.
-    pub tokens_before: usize,
-    /// Tokens of what is left.
-    pub tokens_after: usize,
-}
-
-impl CompressedPassage {
-    /// Whether nothing is left.
-    #[must_use]
-    pub const fn is_dropped(&self) -> bool {
-        self.text.is_empty()
-    }
-}
-
-/// The compressed passages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompressionReport {
-    /// The method.
-    pub method: Method,
-    /// The unit that was kept or dropped as a whole.
-    pub unit: Unit,
-    /// The returned passages in their context order, with those that were dropped.
-    pub passages: Vec<CompressedPassage>,
-    /// Tokens that were evaluated for it beside those of the ranking.
-    pub tokens_evaluated: usize,
-    /// Passages whose tokens were scored for it, by the ranking or by itself.
-    pub passages_read: usize,
-}
-
 impl Reranked {
-    /// Whether the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
+    /// True if the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
     /// nothing.
     pub(super) fn has_idle_compression(&self, request: &RerankRequest) -> bool {
         request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.passages_read == 0)
     }
 }
 
-impl RerankRequest {
-    /// Whether it asks for a compression that may read anything.
-    pub(crate) fn compression_reads(&self) -> bool {
-        self.compression.is_some_and(|compression| compression.reads())
-    }
-}
-
 impl Compression {
-    /// A compression with the defaults of a method.
-    #[must_use]
-    pub const fn by(method: Method) -> Self {
-        Self { method, unit: None, ratio: None, target_tokens: None, ratio_spread: None }
-    }
-
-    pub(super) fn check(&self) -> Result<(), EngineError> {
-        let invalid = |field: &str, problem: &str| Err(EngineError::invalid(format!("compression.{field}"), problem));
-        if self.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio <= 1.0)) {
-            return invalid("ratio", "must lie above 0 and at most at 1");
-        }
-        if self.ratio.is_some() && self.target_tokens.is_some() {
-            return invalid("target_tokens", "must not be given together with a ratio");
-        }
-        if self.ratio_spread.is_some_and(|spread| !(0.0..=1.0).contains(&spread)) {
-            return invalid("ratio_spread", "must lie between 0 and 1");
-        }
-        if self.ratio_spread.is_some() && self.method == Method::SelectiveContext {
-            return invalid(
-                "ratio_spread",
-                "is for LONG_LLM_LINGUA: SELECTIVE_CONTEXT has one threshold for all passages",
-            );
-        }
-        Ok(())
-    }
-
-    /// The unit that is kept as a whole.
-    pub(super) fn unit(&self) -> Unit {
-        self.unit.unwrap_or(self.method.unit())
-    }
-
-    /// Whether it may read anything: a ratio of 1 does not.
-    #[must_use]
-    pub fn reads(&self) -> bool {
-        self.ratio != Some(1.0)
-    }
-
-    /// Whether nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
+    /// True if nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
     pub(super) fn keeps_all(&self, lengths: Vec<usize>, returned: usize) -> bool {
         !self.reads() || self.target_tokens.is_some_and(|target| target >= longest(lengths, returned))
     }
@@ -131,105 +37,102 @@ impl Compression {
     }
 }
 
-impl Engine {
-    /// Tokenises what is to be compressed for the generator that scores, so that its cost is known before any work. `None` if the
-    /// request does not ask for it.
-    pub(super) async fn compressor(
-        &self,
-        call: &Call,
-        model: &Arc<ServedGenerator>,
-        request: &RerankRequest,
-    ) -> Result<Option<Compressor>, EngineError> {
-        let Some(options) = request.compression else { return Ok(None) };
-        let (model, limits, request) = (Arc::clone(model), *self.limits(), request.clone());
-        let _timed = call.stage(Stage::Tokenise);
-        let started = Instant::now();
-        // It asks which passages are kept.
-        let lane = model.scheduler.lane();
-        let work = move |call: &Call| Compressor::new(call, model, limits, options, &request);
-        let mut compressor = call.compute_in(lane, work).await?;
-        compressor.tokenise_ms = milliseconds(started);
-        Ok(Some(compressor))
-    }
-
-    /// Compresses the returned passages and adds the cost to their usage.
-    pub(super) async fn compress(
-        &self,
-        call: &Call,
-        compressor: Option<Compressor>,
-        (request, alone): (&RerankRequest, Alone),
-        placed: &mut Reranked,
-    ) -> Result<(), EngineError> {
-        let Some(compressor) = compressor else { return Ok(()) };
-        placed.usage.tokenise_ms += compressor.tokenise_ms;
-        let compressor = Arc::new(compressor);
-        let ranking: Vec<usize> = placed.passages.iter().map(|passage| passage.index).collect();
-        let (target, read) = compressor.target(&ranking);
-        let cut = ranking[..read].iter().filter(|&&index| compressor.passages[index].cut() > 0).count();
-        let (mut scores, mut nodes, mut evaluated) = (Vec::new(), Vec::new(), 0);
-        if read > 0 {
-            let (plan, spared);
-            (plan, nodes, spared) = compressor.plan(&ranking[..read], &alone);
-            placed.usage.naive_tokens += plan.cost().naive_tokens + spared;
-            // Selective-Context needs nothing where the ranking scored all of them.
-            if !plan.is_empty() {
-                let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
-                placed.usage.add(&outcome);
-                evaluated = outcome.tokens;
-                scores = outcome.scores;
-            }
-        }
-        let started = Instant::now();
-        let _timed = call.stage(Stage::Fit);
-        let (options, order) = (compressor.options, placed.arrangement.order.clone());
-        let texts: Vec<String> = ranking.iter().map(|&index| request.passages[index].text.clone()).collect();
-        let work = move |call: &Call| {
-            // A target of all tokens asks nobody.
-            let whole = nodes.is_empty();
-            let mut left: Vec<String> = if whole { texts.clone() } else { vec![String::new(); texts.len()] };
-            let mut read = Vec::with_capacity(nodes.len());
-            for (rank, nodes) in nodes.iter().enumerate() {
-                call.check()?;
-                let (before, after) = compressor.scores(ranking[rank], *nodes, &scores, &alone);
-                let values = compressor.values(ranking[rank], before, after)?;
-                let text = Text::new(&compressor, ranking[rank], &texts[rank]);
-                let valued = valued(&text.units, &values);
-                read.push((text, valued));
-            }
-            let unaligned = read.iter().filter(|(text, _)| !text.aligned).count();
-            let chosen = compressor.chosen(&read, target);
-            for (rank, ((text, _), kept)) in read.iter().zip(&chosen).enumerate() {
-                left[rank] = text.left(kept);
-            }
-            let passage = |index: usize| {
-                let rank = ranking.iter().position(|ranked| *ranked == index)?;
-                let before = compressor.passages[index].body.len();
-                let text = std::mem::take(&mut left[rank]);
-                let after = match text.as_str() {
-                    "" => 0,
-                    same if same == texts[rank] => before,
-                    shorter => compressor.model.language.query(shorter).len(),
-                };
-                Some(CompressedPassage { index, text, tokens_before: before, tokens_after: after })
-            };
-            let passages: Vec<CompressedPassage> = order.into_iter().filter_map(passage).collect();
-            Ok::<_, EngineError>((passages, unaligned))
-        };
-        let (passages, unaligned) = call.compute(work).await?;
-        placed.usage.fit_ms += milliseconds(started);
-        placed.warnings.extend(warnings(cut, unaligned, &passages));
-        placed.compression = Some(CompressionReport {
-            method: options.method,
-            unit: options.unit(),
-            passages,
-            tokens_evaluated: evaluated,
-            passages_read: read,
-        });
-        Ok(())
-    }
+/// Tokenises what is to be compressed for the generator that scores, so that its cost is known before any work. `None` if the
+/// request does not ask for it.
+pub(super) async fn compressor(
+    call: &Call,
+    limits: Limits,
+    model: &Arc<ServedGenerator>,
+    request: &RerankRequest,
+) -> Result<Option<Compressor>, EngineError> {
+    let Some(options) = request.compression else { return Ok(None) };
+    let (model, request) = (Arc::clone(model), request.clone());
+    let _timed = call.stage(Stage::Tokenise);
+    let started = Instant::now();
+    // It asks which passages are kept.
+    let lane = model.scheduler.lane();
+    let work = move |call: &Call| Compressor::new(call, model, limits, options, &request);
+    let mut compressor = call.compute_in(lane, work).await?;
+    compressor.tokenise_ms = milliseconds(started);
+    Ok(Some(compressor))
 }
 
-/// What a caller should know of the passages: how many were cut to be read, and how many could not be divided.
+/// Compresses the returned passages and adds the cost to their usage.
+pub(super) async fn compress(
+    call: &Call,
+    compressor: Option<Compressor>,
+    (request, alone): (&RerankRequest, SinglePassageScores),
+    placed: &mut Reranked,
+) -> Result<(), EngineError> {
+    let Some(compressor) = compressor else { return Ok(()) };
+    placed.usage.tokenise_ms += compressor.tokenise_ms;
+    let compressor = Arc::new(compressor);
+    let ranking: Vec<usize> = placed.passages.iter().map(|passage| passage.index).collect();
+    let (target, read) = compressor.target(&ranking);
+    let cut = ranking[..read].iter().filter(|&&index| compressor.passages[index].cut() > 0).count();
+    let (mut scores, mut nodes, mut evaluated) = (Vec::new(), Vec::new(), 0);
+    if read > 0 {
+        let (plan, spared);
+        (plan, nodes, spared) = compressor.plan(&ranking[..read], &alone);
+        placed.usage.naive_tokens += plan.cost().naive_tokens + spared;
+        // Selective-Context needs nothing where the ranking scored all of them.
+        if !plan.is_empty() {
+            let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
+            placed.usage.add(&outcome);
+            evaluated = outcome.tokens;
+            scores = outcome.scores;
+        }
+    }
+    let started = Instant::now();
+    let _timed = call.stage(Stage::Fit);
+    let (options, order) = (compressor.options, placed.arrangement.order.clone());
+    let texts: Vec<String> = ranking.iter().map(|&index| request.passages[index].text.clone()).collect();
+    let work = move |call: &Call| {
+        // A target of all tokens asks nobody.
+        let whole = nodes.is_empty();
+        let mut left: Vec<String> = if whole { texts.clone() } else { vec![String::new(); texts.len()] };
+        let mut read = Vec::with_capacity(nodes.len());
+        for (rank, nodes) in nodes.iter().enumerate() {
+            call.check()?;
+            let (before, after) = compressor.scores(ranking[rank], *nodes, &scores, &alone);
+            let values = compressor.values(ranking[rank], before, after)?;
+            let text = Text::new(&compressor, ranking[rank], &texts[rank]);
+            let valued = valued(&text.units, &values);
+            read.push((text, valued));
+        }
+        let unaligned = read.iter().filter(|(text, _)| !text.aligned).count();
+        let chosen = compressor.chosen(&read, target);
+        for (rank, ((text, _), kept)) in read.iter().zip(&chosen).enumerate() {
+            left[rank] = text.left(kept);
+        }
+        let passage = |index: usize| {
+            let rank = ranking.iter().position(|ranked| *ranked == index)?;
+            let before = compressor.passages[index].body.len();
+            let text = std::mem::take(&mut left[rank]);
+            let after = match text.as_str() {
+                "" => 0,
+                same if same == texts[rank] => before,
+                shorter => compressor.model.language.query(shorter).len(),
+            };
+            Some(CompressedPassage { index, text, tokens_before: before, tokens_after: after })
+        };
+        let passages: Vec<CompressedPassage> = order.into_iter().filter_map(passage).collect();
+        Ok::<_, EngineError>((passages, unaligned))
+    };
+    let (passages, unaligned) = call.compute(work).await?;
+    placed.usage.fit_ms += milliseconds(started);
+    placed.warnings.extend(warnings(cut, unaligned, &passages));
+    placed.compression = Some(CompressionReport {
+        method: options.method,
+        unit: options.unit(),
+        passages,
+        tokens_evaluated: evaluated,
+        passages_read: read,
+    });
+    Ok(())
+}
+
+/// Warnings: how many passages were cut to be read, and how many could not be divided.
 fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec<String> {
     let so_many =
         |number: usize| if number == 1 { "1 passage was".to_owned() } else { format!("{number} passages were") };
@@ -248,9 +151,10 @@ fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::CompressionMethod;
 
     fn problem(change: impl Fn(&mut Compression)) -> Option<String> {
-        let mut options = Compression::by(Method::LongLlmLingua);
+        let mut options = Compression::by(CompressionMethod::LongLlmLingua);
         change(&mut options);
         options.check().err().map(|error| error.to_string())
     }
@@ -268,7 +172,7 @@ mod tests {
             assert!(named.starts_with("compression.ratio_spread: "), "{named}");
         }
         let useless = |options: &mut Compression| {
-            (options.method, options.ratio_spread) = (Method::SelectiveContext, Some(0.1));
+            (options.method, options.ratio_spread) = (CompressionMethod::SelectiveContext, Some(0.1));
         };
         assert!(problem(useless).unwrap().starts_with("compression.ratio_spread: "));
         assert_eq!(problem(|options| options.ratio = Some(1.0)), None);
@@ -277,12 +181,13 @@ mod tests {
 
     #[test]
     fn nothing_is_read_where_nothing_can_be_dropped() {
-        let all = Compression { ratio: Some(1.0), ..Compression::by(Method::SelectiveContext) };
+        let all = Compression { ratio: Some(1.0), ..Compression::by(CompressionMethod::SelectiveContext) };
         assert!(all.keeps_all(vec![5, 5], 2) && !all.reads());
-        let target = |tokens| Compression { target_tokens: Some(tokens), ..Compression::by(Method::LongLlmLingua) };
+        let target =
+            |tokens| Compression { target_tokens: Some(tokens), ..Compression::by(CompressionMethod::LongLlmLingua) };
         assert!(target(9).reads() && target(9).keeps_all(vec![3, 5, 4], 2), "whichever two are returned");
         assert!(!target(8).keeps_all(vec![3, 5, 4], 2));
-        assert!(!Compression::by(Method::LongLlmLingua).keeps_all(vec![3], 1));
+        assert!(!Compression::by(CompressionMethod::LongLlmLingua).keeps_all(vec![3], 1));
     }
 
     #[test]
@@ -299,9 +204,9 @@ mod tests {
 
     #[test]
     fn a_target_is_a_share_of_at_most_all() {
-        let options = Compression { target_tokens: Some(30), ..Compression::by(Method::LongLlmLingua) };
+        let options = Compression { target_tokens: Some(30), ..Compression::by(CompressionMethod::LongLlmLingua) };
         assert!((options.share(120) - 0.25).abs() < 1e-12);
         assert!((options.share(10) - 1.0).abs() < 1e-12);
-        assert!((Compression::by(Method::SelectiveContext).share(7) - RATIO).abs() < 1e-12);
+        assert!((Compression::by(CompressionMethod::SelectiveContext).share(7) - RATIO).abs() < 1e-12);
     }
 }

@@ -1,8 +1,8 @@
 //! The prompts of a compression, their cost, and what is left of the texts by their scores.
 //!
 //! ```text
-//! P(passage)          [opening of question generation]                    [passage, scored] [two tokens of the cue]
-//! P(passage | query)  [opening of question generation] [Question: query]  [passage, scored]
+//! P(passage)          [prompt prefix of question generation]                    [passage, scored] [two tokens of the cue]
+//! P(passage | query)  [prompt prefix of question generation] [Question: query]  [passage, scored]
 //! ```
 //!
 //! The first prompt is where most ranking methods begin. Where much of a list is returned, the ranking scores the passages for
@@ -15,20 +15,18 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::RerankRequest;
-use super::alone::{Alone, Wanted};
-use super::compress::Compression;
-use crate::compress::{Method, Unit, Valued, lingua, selective, units};
+use super::single_passage::{SinglePassageScores, WantedScores};
+use crate::compress::{Valued, lingua, selective, units};
 use crate::methods::query_prompt::QueryPrompt;
 use crate::models::ServedGenerator;
 use crate::prompt::PassageTokens;
 use crate::truncate::{Fit, fit_tokens, tokenise};
-use crate::{EngineError, Limits};
+use crate::types::{Compression, CompressionMethod, CompressionUnit, EngineError, Limits, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// Spread of the shares over the ranks where the request says nothing (`dynamic_context_compression_ratio` of the authors'
+/// Spread of the shares over the ranks if the request says nothing (`dynamic_context_compression_ratio` of the authors'
 /// demonstrations).
 const SPREAD: f64 = 0.3;
 
@@ -58,7 +56,7 @@ impl Tokenised {
 /// The nodes of a passage in the plan of a compression.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nodes {
-    /// After the opening; `None` where the ranking scored it.
+    /// After the prompt prefix; `None` if the ranking scored it.
     alone: Option<NodeId>,
     /// After the query; `None` for a method that does not look at it.
     asked: Option<NodeId>,
@@ -71,17 +69,17 @@ pub(super) struct Compressor {
     pub passages: Vec<Tokenised>,
     /// Milliseconds that the tokenising took.
     pub tokenise_ms: f64,
-    opening: Segment,
+    prefix: Segment,
     /// The query; `None` for a method that does not look at it.
     question: Option<Segment>,
     after: Segment,
     /// Most passages that are returned.
     returned: usize,
-    /// Whether all of the texts stay whatever the ranking: nothing is read.
+    /// True if all of the texts stay whatever the ranking: nothing is read.
     whole: bool,
-    /// What the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read, or the ranking
+    /// Passages that the ranking should score as well, if its prompts begin with them; `None` if nothing is read, or the ranking
     /// asks no generator. One that does asks the generator that reads for the compression.
-    pub wanted: Option<Arc<Wanted>>,
+    pub wanted: Option<Arc<WantedScores>>,
 }
 
 impl Compressor {
@@ -96,13 +94,13 @@ impl Compressor {
         let language = &model.language;
         let prompt = QueryPrompt::new(language, &[]);
         let cue: Vec<Token> = prompt.query.tokens.iter().copied().cycle().take(2).collect();
-        let (opening, after) = (prompt.opening, Segment::scored(cue, 1));
+        let (prefix, after) = (prompt.prefix, Segment::scored(cue, 1));
         let query = match options.method {
-            Method::SelectiveContext => Vec::new(),
-            Method::LongLlmLingua => language.query(&request.query),
+            CompressionMethod::SelectiveContext => Vec::new(),
+            CompressionMethod::LongLlmLingua => language.query(&request.query),
         };
         let lead = || Segment::context([language.text("Question:"), query.clone(), language.text("\n\n")].concat());
-        let question = (options.method == Method::LongLlmLingua).then(lead);
+        let question = (options.method == CompressionMethod::LongLlmLingua).then(lead);
         let tokens = tokenise(language, &request.passages, call)?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(tokens.len());
         let whole = options.keeps_all(tokens.iter().map(PassageTokens::body_len).collect(), returned);
@@ -111,7 +109,7 @@ impl Compressor {
             tokens.iter().map(|text| text.cut(usize::MAX).0.into()).collect()
         } else {
             let asked = question.as_ref().map_or(0, |question| question.tokens.len());
-            let frame = opening.tokens.len() + asked + after.tokens.len();
+            let frame = prefix.tokens.len() + asked + after.tokens.len();
             let context = model.context()?;
             let Some(available) = context.checked_sub(frame).filter(|left| *left > 0) else {
                 let available = context.saturating_sub(frame - query.len());
@@ -128,10 +126,10 @@ impl Compressor {
         let passages = tokens.into_iter().zip(prompts).map(tokenised).collect();
         let tokenise_ms = 0.0;
         let mut compressor =
-            Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
+            Self { options, model, passages, tokenise_ms, prefix, question, after, returned, whole, wanted: None };
         if !whole && request.method().asks_generator() {
-            let (opening, passages) = (Arc::clone(&compressor.opening.tokens), compressor.worth_scoring());
-            compressor.wanted = Some(Arc::new(Wanted { opening, passages }));
+            let (prefix, passages) = (Arc::clone(&compressor.prefix.tokens), compressor.worth_scoring());
+            compressor.wanted = Some(Arc::new(WantedScores { prefix, passages }));
         }
         Ok(compressor)
     }
@@ -145,7 +143,7 @@ impl Compressor {
         let prompts = || self.passages.iter().map(|passage| Arc::clone(&passage.prompt));
         let Some(store) = self.model.scheduler.store() else { return prompts().collect() };
         let mut plan = Plan::new();
-        let mut add = |passage| plan.add(&[self.opening.clone(), Segment::context(passage), self.after.clone()]);
+        let mut add = |passage| plan.add(&[self.prefix.clone(), Segment::context(passage), self.after.clone()]);
         let nodes: Vec<Option<NodeId>> = prompts().map(|passage| add(passage).get(1).copied()).collect();
         let keys: HashMap<_, _> = store.keys(&plan).into_iter().collect();
         let is_worth = |node: &Option<NodeId>| {
@@ -157,7 +155,7 @@ impl Compressor {
 
     /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.
     fn read_at_most(&self) -> usize {
-        if self.options.method == Method::SelectiveContext {
+        if self.options.method == CompressionMethod::SelectiveContext {
             return self.returned;
         }
         let mut lengths: Vec<usize> = self.passages.iter().map(|passage| passage.place.len()).collect();
@@ -174,11 +172,11 @@ impl Compressor {
         }
         let lengths = self.passages.iter().map(|passage| passage.prompt.len()).collect();
         let read = longest(lengths, self.returned);
-        let alone = self.opening.tokens.len() + read + self.returned;
+        let alone = self.prefix.tokens.len() + read + self.returned;
         alone + self.question.as_ref().map_or(0, |question| question.tokens.len() + read)
     }
 
-    /// What is kept of the passages of `ranking`, best first, in tokens: the target, and how many passages are read for it. A ratio
+    /// The target in tokens for the passages of `ranking`, best first, and how many of them are read for it. A ratio
     /// is a share of the tokens that can be read: what was cut is lost in any case.
     pub fn target(&self, ranking: &[usize]) -> (f64, usize) {
         let all = ranking.iter().map(|&index| self.passages[index].body.len()).collect();
@@ -187,26 +185,26 @@ impl Compressor {
         let target = self.options.share(total) * real(total);
         let read = match self.options.method {
             _ if self.whole || self.options.keeps_all(all, ranking.len()) => 0,
-            Method::SelectiveContext => ranking.len(),
-            Method::LongLlmLingua => lingua::coarse(&lengths, target),
+            CompressionMethod::SelectiveContext => ranking.len(),
+            CompressionMethod::LongLlmLingua => lingua::coarse(&lengths, target),
         };
         (target, read)
     }
 
     /// The prompts of these passages, and the nodes of each: alone, unless the ranking scored it, and after the query. Beside
     /// them what the prompts that the ranking spared would have taken without sharing.
-    pub fn plan(&self, read: &[usize], known: &Alone) -> (Plan, Vec<Nodes>, usize) {
+    pub fn plan(&self, read: &[usize], known: &SinglePassageScores) -> (Plan, Vec<Nodes>, usize) {
         let (mut plan, mut spared) = (Plan::new(), 0);
         let nodes = read.iter().map(|&index| {
             let passage = Segment::scored(Arc::clone(&self.passages[index].prompt), 0);
             let alone = if known.of(&passage.tokens).is_some() {
-                spared += self.opening.tokens.len() + passage.tokens.len() + self.after.tokens.len();
+                spared += self.prefix.tokens.len() + passage.tokens.len() + self.after.tokens.len();
                 None
             } else {
-                // The opening always has tokens: the instruction.
-                Some(plan.add(&[self.opening.clone(), passage.clone(), self.after.clone()])[1])
+                // The prompt prefix always has tokens: the instruction.
+                Some(plan.add(&[self.prefix.clone(), passage.clone(), self.after.clone()])[1])
             };
-            let ask = |question: &Segment| plan.add(&[self.opening.clone(), question.clone(), passage]);
+            let ask = |question: &Segment| plan.add(&[self.prefix.clone(), question.clone(), passage]);
             let asked = self.question.as_ref().map(ask);
             Nodes { alone, asked: asked.and_then(|path| path.last().copied()) }
         });
@@ -220,14 +218,14 @@ impl Compressor {
         index: usize,
         nodes: Nodes,
         scores: &'a [Vec<f64>],
-        known: &'a Alone,
+        known: &'a SinglePassageScores,
     ) -> (&'a [f64], Option<&'a [f64]>) {
         let of = |node: NodeId| scores.get(node.0).map_or(&[][..], Vec::as_slice);
         let ranked = || known.of(&self.passages[index].prompt).unwrap_or_default();
         (nodes.alone.map_or_else(ranked, of), nodes.asked.map(of))
     }
 
-    /// What each token of a passage's text is worth: its self-information, or what the query adds to its log-probability.
+    /// The worth of each token of a passage's text: its self-information, or what the query adds to its log-probability.
     pub fn values(&self, index: usize, alone: &[f64], asked: Option<&[f64]>) -> Result<Vec<f64>, EngineError> {
         let place = self.passages[index].place.clone();
         let of = |scores: &[f64]| scores.get(place.clone()).map(<[f64]>::to_vec);
@@ -246,13 +244,13 @@ impl Compressor {
     pub fn chosen(&self, texts: &[(Text<'_>, Vec<Valued>)], target: f64) -> Vec<Vec<bool>> {
         let all: Vec<Vec<Valued>> = texts.iter().map(|(_, units)| units.clone()).collect();
         match self.options.method {
-            Method::SelectiveContext => {
+            CompressionMethod::SelectiveContext => {
                 let read: usize = all.iter().flatten().map(|unit| unit.tokens).sum();
                 selective::keep(&all, target / real(read.max(1)))
             }
-            Method::LongLlmLingua => {
+            CompressionMethod::LongLlmLingua => {
                 let spread = self.options.ratio_spread.unwrap_or(SPREAD);
-                lingua::fine(&all, target, spread, self.options.unit() == Unit::Token)
+                lingua::fine(&all, target, spread, self.options.unit() == CompressionUnit::Token)
             }
         }
     }
@@ -270,7 +268,7 @@ pub(super) struct Text<'a> {
     given: &'a str,
     ends: Vec<usize>,
     pub units: Vec<Range<usize>>,
-    /// Whether the tokens that were read spell the text, or its beginning. If not, it is one unit.
+    /// True if the tokens that were read spell the text, or its beginning. If not, it is one unit.
     pub aligned: bool,
     /// Tokens of the text that were not read.
     cut: usize,
@@ -287,7 +285,7 @@ impl<'a> Text<'a> {
     }
 
     /// A text of which these are the first tokens, as bytes, and so many were cut. Without tokens it has no unit.
-    fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: Unit) -> Self {
+    fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: CompressionUnit) -> Self {
         let mut spelled = format!(" {}", given.trim());
         if pieces.is_empty() {
             return Self { spelled: String::new(), given, ends: Vec::new(), units: Vec::new(), aligned: true, cut };
@@ -301,12 +299,12 @@ impl<'a> Text<'a> {
             return Self { spelled, given, ends: Vec::new(), units: vec![whole], aligned: false, cut };
         };
         if cut > 0 {
-            // The last tokens may be a part of a word, which what follows them tells.
+            // The last tokens may be a part of a word. The next characters decide.
             let end = ends.last().copied().unwrap_or(0);
             let near = (end + LOOKAHEAD..spelled.len()).find(|at| spelled.is_char_boundary(*at));
             spelled.truncate(near.unwrap_or(spelled.len()));
             ends.push(spelled.len());
-            let words = units::units(&spelled, &ends, Unit::Token);
+            let words = units::units(&spelled, &ends, CompressionUnit::Token);
             let whole = words.iter().map(|word| word.end).take_while(|end| *end <= pieces.len()).last().unwrap_or(0);
             ends.truncate(whole);
             spelled.truncate(ends.last().copied().unwrap_or(0));
@@ -315,7 +313,7 @@ impl<'a> Text<'a> {
         Self { spelled, given, ends, units, aligned: true, cut }
     }
 
-    /// What is left of it: the given text itself where all units are kept and nothing was cut.
+    /// The text of the kept units: the given text itself if all are kept and nothing was cut.
     pub fn left(&self, kept: &[bool]) -> String {
         if self.cut == 0 && kept.iter().all(|kept| *kept) {
             return self.given.to_owned();
@@ -333,7 +331,7 @@ mod tests {
 
     fn left(given: &str, pieces: &[&str], cut: usize, kept: bool) -> (String, bool) {
         let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
-        let text = Text::spelled(given, &pieces, cut, Unit::Token);
+        let text = Text::spelled(given, &pieces, cut, CompressionUnit::Token);
         (text.left(&vec![kept; text.units.len()]), text.aligned)
     }
 

@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{Passage, Ranked, RerankRequest};
-use crate::EngineError;
 use crate::methods::Scored;
+use crate::types::{EngineError, Passage, Ranked, RerankRequest};
 
 /// The documents of a request.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +76,7 @@ impl Copies {
 
     /// The passages of ranked documents, `index` of each being that of the document. Copies stand directly behind each other, and with
     /// the documents of the same value in the order of the request, where the method left these in theirs. Nothing tells them apart, so a
-    /// method that says how surely a passage outranks the next one says .5.
+    /// method that says how surely a passage outranks the next one says 0.5.
     pub fn ranked(&self, documents: Vec<Ranked>, scored: &Scored) -> Vec<Ranked> {
         if !self.any() {
             return documents;
@@ -134,8 +133,8 @@ mod tests {
             standard_error: None,
             outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
             tokens_cut: 0,
-            stage: methods::Stage::Alone,
-            signals: None,
+            stage: crate::types::RankingStage::Alone,
+            score_parts: None,
         };
         documents.iter().enumerate().map(one).collect()
     }

@@ -1,4 +1,4 @@
-//! Carries out a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, tells of progress
+//! Carries out a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, reports progress
 //! and of orders on the way, and hands the scores back, until the method has what it needs.
 //!
 //! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
@@ -11,16 +11,16 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::alone::Alone;
+use super::budget::{Allowed, Reserved};
 use super::copies::Copies;
-use super::cost::Allowed;
+use super::mixing::asks_mix;
 use super::pending::Pending;
 use super::quota::Quota;
-use super::{RerankEvent, RerankRequest, Usage};
+use super::single_passage::SinglePassageScores;
 use crate::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
-use crate::models::{Models, Role, ServedGenerator};
+use crate::models::{Models, ServedGenerator};
 use crate::truncate::{Fit, FittedPassages, fit_formed};
-use crate::{EngineError, Limits, milliseconds};
+use crate::types::{EngineError, Limits, RerankEvent, RerankRequest, Role, Usage, milliseconds};
 use prefix_scheduler::call::{Call, Lane, Stage};
 use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::plan::{Cost, NodeId, Plan};
@@ -31,36 +31,34 @@ pub(super) struct Driver<'a> {
     pub call: &'a Call,
     /// The generator that scores; `None` for a method that asks none.
     pub model: Option<Arc<ServedGenerator>>,
-    /// Tokens a second at which the generator that scores and compresses reads prompts; `None` before it has worked.
+    /// Tokens per second at which the generator that scores and compresses reads prompts; `None` before it has worked.
     pub speed: Option<f64>,
-    /// What is reserved for another generator than the one that scores: tokens, and milliseconds of its time.
-    pub elsewhere: (usize, f64),
-    /// The models beside it.
+    /// The other models.
     pub models: &'a Models,
     pub limits: Limits,
-    /// Tokens kept back for what is measured beside the ranking.
-    pub reserved: usize,
+    /// Reserved for the steps after the ranking.
+    pub reserved: Reserved,
     pub listener: Option<UnboundedSender<RerankEvent>>,
-    /// Whether interim orders are told. Those of a method whose utilities are mixed afterwards are not of that mix.
+    /// True if interim orders are reported. Orders before a later fusion would mislead.
     pub tells_interim: bool,
     pub usage: Usage,
     /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
     pub planned: usize,
-    /// Those of them that take no time, as far as it was known when they were planned; 0 where time is no bound.
+    /// Tokens of `planned` that take no time, as known when they were planned; 0 if time is no bound.
     pub spared: usize,
-    /// The same for all lists of the request.
+    /// Bounds that the lists of the request share.
     pub quota: Quota,
-    /// What the rounds of the method share; `None` before the first.
+    /// State that the rounds of the method share; `None` before the first.
     pub rounds: Option<Rounds>,
     /// Log-probabilities of passages that a compression takes from the method's prompts.
-    pub alone: Alone,
+    pub single: SinglePassageScores,
     /// The passages of each document that is ranked.
     pub copies: Copies,
     /// Documents of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
 }
 
-/// What a method gave.
+/// The result of a method.
 pub(super) struct Driven {
     pub scored: Scored,
     /// Tokens cut from each document; empty for a method that asks no model.
@@ -87,9 +85,9 @@ pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
 pub(super) struct Round {
     pub plan: Plan,
     pub cost: Cost,
-    /// Tokens that take no time; 0 where time is no bound.
+    /// Tokens that take no time; 0 if time is no bound.
     pub spared: usize,
-    /// Whether what is left of the budget suffices.
+    /// True if what is left of the budget suffices.
     affordable: bool,
     paths: Vec<Vec<NodeId>>,
     /// The node of each prompt's continuation.
@@ -109,13 +107,42 @@ pub(super) enum Step {
     Done(Box<Scored>),
 }
 
-impl Driver<'_> {
+impl<'a> Driver<'a> {
+    /// Ready to rank `request` with the generator `scorer`. Nothing is reserved yet, and nobody listens.
+    pub fn new(
+        call: &'a Call,
+        models: &'a Models,
+        limits: Limits,
+        request: &RerankRequest,
+        scorer: &Arc<ServedGenerator>,
+        copies: Copies,
+    ) -> Self {
+        Self {
+            call,
+            model: request.method().asks_generator().then(|| Arc::clone(scorer)),
+            speed: scorer.scheduler.stats().reading_speed(),
+            models,
+            limits,
+            reserved: Reserved::default(),
+            listener: None,
+            tells_interim: request.method().mixed_model().is_some() || !asks_mix(request),
+            usage: Usage::default(),
+            planned: 0,
+            spared: 0,
+            quota: Quota::default(),
+            rounds: None,
+            single: SinglePassageScores::default(),
+            copies,
+            passages: request.passages.len(),
+        }
+    }
+
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
         let mut allowed = self.allowed(&request);
         let at_first = allowed.tokens;
-        let signal = self.signal(&request);
+        let mixed_model = self.mixed_model(&request);
         let unmeasured = request.latency_budget_ms.is_some() && self.speed.is_none();
-        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, signal).await?;
+        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, mixed_model).await?;
         if unmeasured {
             warnings.push("latency_budget_ms had no effect: the generator has not read anything yet".to_owned());
         }
@@ -139,7 +166,7 @@ impl Driver<'_> {
             match step {
                 Step::Done(mut scored) => {
                     // A method that asks no model is not refused before. What fitted when the request came is not refused because a
-                    // model beside the generator took a little longer than its share.
+                    // reranker or embedding model took a little longer than its share.
                     let needed = self.evaluated();
                     let most = allowed.tokens.max(at_first);
                     if needed > most {
@@ -156,7 +183,7 @@ impl Driver<'_> {
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs, &mut warnings).await?),
-                Step::ScorePassages(role) if signal == Some(role) => {
+                Step::ScorePassages(role) if mixed_model == Some(role) => {
                     let preferred = lock(&ranking).preferred().to_vec();
                     scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
                     // The time that it took is no longer the generator's.
@@ -173,11 +200,15 @@ impl Driver<'_> {
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
-    pub(super) async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
+    pub(super) async fn begin(
+        &mut self,
+        request: RerankRequest,
+        mixed_model: Option<Role>,
+    ) -> Result<Begun, EngineError> {
         let started = Instant::now();
         let _timed = self.call.stage(Stage::Tokenise);
         let (model, limits, copies) = (self.model.clone(), self.limits, self.copies.clone());
-        let work = move |call: &Call| begin(call, model.as_deref(), limits, (request, signal), &copies);
+        let work = move |call: &Call| begin(call, model.as_deref(), limits, (request, mixed_model), &copies);
         let begun = self.call.compute(work).await.map_err(|error| self.copies.named(error))?;
         self.usage.tokenise_ms += milliseconds(started);
         Ok(begun)
@@ -201,8 +232,8 @@ impl Driver<'_> {
             other => other,
         };
         let ranking = Arc::clone(ranking);
-        let wanted = self.alone.wanted();
-        // Prompts are planned beside tokenising: they must not wait for the fits of others.
+        let wanted = self.single.wanted();
+        // Prompts are planned in the lane of tokenising: they must not wait for the fits of others.
         let lane = if fits { Lane::Fit } else { Lane::Request };
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
@@ -227,7 +258,7 @@ impl Driver<'_> {
         self.call.compute_in(lane, work).await
     }
 
-    /// Checks the cost of a round, tells it, and has it scored.
+    /// Checks and reports the cost of a round, and has it scored.
     async fn score(&mut self, ranking: &Shared, round: Round, allowed: Allowed) -> Result<Scores, EngineError> {
         if !round.affordable {
             return Err(self.exceeded(&round, allowed));
@@ -245,7 +276,7 @@ impl Driver<'_> {
             None => model.scheduler.run_round(Arc::clone(&plan), self.call, None, rounds).await?,
             Some(_) => self.watch(ranking, &model, (Arc::clone(&plan), rounds), &mut scores, &round.beside).await?,
         };
-        self.alone.learn(&plan, &outcome.scores);
+        self.single.learn(&plan, &outcome.scores);
         round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
         if round.shares == 0 {
             // Nothing that follows begins with these prompts.
@@ -263,7 +294,7 @@ impl Driver<'_> {
         Ok(scores)
     }
 
-    /// Has a plan scored and tells of progress and interim orders meanwhile.
+    /// Has a plan scored, and reports progress and interim orders meanwhile.
     async fn watch(
         &self,
         ranking: &Shared,
@@ -338,27 +369,27 @@ fn begin(
     call: &Call,
     model: Option<&ServedGenerator>,
     limits: Limits,
-    (mut request, signal): (RerankRequest, Option<Role>),
+    (mut request, mixed_model): (RerankRequest, Option<Role>),
     copies: &Copies,
 ) -> Result<Begun, EngineError> {
     let method = request.method();
     method.prepare(&mut request);
     let language = model.map(|model| model.language.clone());
-    let mut task = Task { language, passages: Vec::new(), query: Vec::new(), request, signal };
+    let mut task = Task { language, passages: Vec::new(), query: Vec::new(), request, mixed_model };
     let (mut cut, mut warnings) = (Vec::new(), Vec::new());
     if let Some(model) = model
         && let Some(shape) = method.prompts(&task.request, &model.language)
     {
         task.query = model.language.query(&task.request.query);
         let (context, query) = (model.context()?, task.query.len());
-        let opening = &task.request.opening;
-        if !opening.is_built_in() && shape.overhead > context / 2 {
-            let (field, needed) = (opening.field().to_owned(), shape.overhead);
+        let prefix = &task.request.prefix;
+        if !prefix.is_built_in() && shape.overhead > context / 2 {
+            let (field, needed) = (prefix.field().to_owned(), shape.overhead);
             return Err(EngineError::TooLong { field, needed, available: context / 2 });
         }
         warnings.extend(not_as_trained(method, &model.language).map(str::to_owned));
-        if method.takes_opening() {
-            warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_prefix()));
+        if method.takes_prefix() {
+            warnings.extend(prefix.not_kept(&model.language, model.scheduler.largest_prefix()));
         }
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);

@@ -1,11 +1,12 @@
-//! Reranking: `check` refuses invalid requests, `scorer` says which generator scores, `driver` runs the method (`super::methods`),
-//! `passages` asks the models beside the generator, `verdicts` the entailment model, `inline` measures utility and `compress`
-//! (`compressor`) shortens what is returned, by log-probabilities that the ranking read beside its own where it can (`alone`).
-//! `place` mixes, scores, cuts and arranges; `results` is what comes out. `pairs` scores pairs with queries of their own, `quota` bounds lists together, and
-//! `cost` says what a request would take. `copies` has documents of equal text ranked once.
+//! Reranking.
+//!
+//! [`Reranker`] checks a request, chooses the generator that scores (`scorer`) and has a `Driver` run the method of
+//! [`crate::methods`]. The driver asks rerankers and embedding models (`passages`) and the entailment model (`verdicts`), too.
+//! `mixing` fuses the scores with the retriever's and `place` makes results of them. Two steps may follow: `compress` shortens the
+//! returned passages, `inline` measures their utility. Both reserve their share of the budget (`budget`) before the ranking.
 
-mod alone;
 mod blanks;
+mod budget;
 mod check;
 mod compress;
 mod compressor;
@@ -13,156 +14,93 @@ mod copies;
 mod cost;
 mod driver;
 mod inline;
+mod mixing;
 mod pairs;
 mod passages;
 mod pending;
 mod place;
 mod quota;
-mod results;
 mod scorer;
-mod usage;
+mod single_passage;
 mod verdicts;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
-use alone::Alone;
 pub(crate) use blanks::Blanks;
 pub use blanks::places_of;
-pub use compress::{CompressedPassage, Compression, CompressionReport};
+use budget::Reserved;
+pub(crate) use check::check_request;
+use check::repeated_id;
 use compressor::Compressor;
 pub use copies::Copies;
 use driver::{Driven, Driver};
-pub use inline::{Inline, InlineReport};
-pub use pairs::{Pair, PairScore, PairScores};
+use mixing::{is_unread, mix, mixes, not_calibrated};
 pub use passages::RANKED_WITHOUT;
+use passages::scores_sha256;
+use place::place;
 use quota::Quota;
-pub use results::{FitReport, Ranked, RerankEvent, Reranked};
-pub use usage::Usage;
+use scorer::{Admission, model_name, reading_model, scoring_model};
+use single_passage::SinglePassageScores;
 
-use super::calibrations::{Applicable, WITHOUT_EMBEDDING};
-use super::fusing::FusionOptions;
-use super::methods::MethodRef;
-use super::models::{Role, ServedGenerator};
-use super::opening::Opening;
-use super::position_bias::ContextOrder;
-use super::prompt::{CutSide, Frame};
-use super::{Engine, EngineError};
+use crate::calibrations::{Applicable, WITHOUT_EMBEDDING};
+use crate::estimate::{Admitted, Estimates};
+use crate::fusion::calibration::Calibration;
+use crate::methods::Scored;
+use crate::models::{GeneratorModel, Models, ServedGenerator};
+use crate::types::{
+    EngineError, Limits, MethodRef, Passage, RerankEvent, RerankRequest, Reranked, Role, Usage, milliseconds,
+};
+use crate::utility::UtilityMeter;
 use prefix_scheduler::call::{Call, Place};
+use prefix_scheduler::plan::Cost;
 
-/// A passage to be ranked.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Passage {
-    /// Identifier that the caller chooses; unique in the request.
-    pub id: String,
-    /// Title, set before the text in prompts; may be empty.
-    pub title: String,
-    /// Text. A passage without one is read as its title; without both, it comes last.
-    pub text: String,
-    /// Score of the retriever; finite. Higher is better.
-    pub retriever_score: Option<f64>,
+/// Ranks passages.
+#[derive(Debug, Clone)]
+pub struct Reranker {
+    models: Models,
+    limits: Limits,
+    estimates: Arc<Estimates>,
+    utility: UtilityMeter,
 }
 
-impl Passage {
-    /// Title and text as one, for measures that read words.
-    #[must_use]
-    pub fn whole_text(&self) -> String {
-        format!("{} {}", self.title, self.text)
+/// A ranking with the models that work on it.
+struct Job<'a> {
+    /// The request, in which each document stands once.
+    request: RerankRequest,
+    /// The passages of each document.
+    copies: Copies,
+    /// Reads the context in the end.
+    generator: Arc<ServedGenerator>,
+    /// Scores the passages.
+    scoring: &'a GeneratorModel,
+    scorer: Arc<ServedGenerator>,
+    /// Reads passages for the compression.
+    reading: &'a GeneratorModel,
+    reader: Arc<ServedGenerator>,
+    calibrations: Applicable,
+    /// Why no calibration applies.
+    passed_over: Option<String>,
+}
+
+/// A ranking, and what its method learnt on the way.
+struct Ranked {
+    answer: Reranked,
+    single: SinglePassageScores,
+    /// Tokens of a reranker or an embedding model among those of the answer.
+    other_tokens: usize,
+}
+
+impl Reranker {
+    pub(crate) fn new(utility: UtilityMeter) -> Self {
+        let sampler = &utility.sampler;
+        let (models, limits, estimates) = (sampler.models.clone(), sampler.limits, Arc::clone(&sampler.estimates));
+        Self { models, limits, estimates, utility }
     }
 
-    /// If there is nothing to read.
-    #[must_use]
-    pub fn is_blank(&self) -> bool {
-        [&self.title, &self.text].iter().all(|text| unmarked(text).trim().is_empty())
-    }
-
-    /// Drops byte-order marks at the beginning, and makes a title without text the text.
-    fn tidy(&mut self) {
-        let (title, text) = read_as(&self.title, &self.text);
-        (self.title, self.text) = (title.to_owned(), text.to_owned());
-    }
-}
-
-/// A text without the byte-order mark that some programs write before it.
-pub(crate) fn unmarked(text: &str) -> &str {
-    text.trim_start_matches('\u{feff}')
-}
-
-/// Title and text as they are read: a title without text is the text.
-pub(crate) fn read_as<'a>(title: &'a str, text: &'a str) -> (&'a str, &'a str) {
-    let (title, text) = (unmarked(title), unmarked(text));
-    if text.trim().is_empty() { ("", title) } else { (title, text) }
-}
-
-/// A query, the passages to rerank, and options.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RerankRequest {
-    /// The query; not empty.
-    pub query: String,
-    /// The passages in the retriever's order.
-    pub passages: Vec<Passage>,
-    /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
-    pub method: Option<MethodRef>,
-    /// The generator that scores: `generator`, `scorer`, or the scorer's name; empty for the scorer where one is configured.
-    pub scorer: String,
-    /// Options of the MOI method. Its token budget applies to every method.
-    pub moi: MoiOptions,
-    /// Fusion with the retriever's scores.
-    pub fusion: FusionOptions,
-    /// Omit results that are no better than no passage (utility of 0 or less). Then an empty list of results is an answer.
-    pub only_helpful: bool,
-    /// Milliseconds that scoring should take at the generator's measured speed. Bounds the tokens as a budget does.
-    pub latency_budget_ms: Option<f64>,
-    /// Most results to return, best first; `None` returns all.
-    pub top_n: Option<usize>,
-    /// Results with a lower score are omitted; in [0, 1].
-    pub score_threshold: Option<f64>,
-    /// Return as many results as have the greatest expected F1 by their probabilities. The method must be calibrated.
-    pub auto_k: bool,
-    /// Whether passages may be truncated to fit the context; `None` selects the configured default.
-    pub truncate: Option<bool>,
-    /// Most tokens per passage; if `None`, only the context bounds them.
-    pub passage_tokens: Option<usize>,
-    /// The side at which passages are truncated. Set by the peers' protocols; rerankd.v1 cuts at the end.
-    pub cut_side: CutSide,
-    /// Order of the returned passages in the generator's context.
-    pub context_order: ContextOrder,
-    /// Utility to measure in addition to the ranking; `None` measures nothing.
-    pub inline: Option<Inline>,
-    /// Instruction and examples before the passages, for methods that take them.
-    pub opening: Opening,
-    /// The frame of the prompts that score; `None` for the configured one. No protocol has it: it is for comparisons.
-    pub frame: Option<Frame>,
-    /// Compression of the returned passages; `None` leaves them as they are.
-    pub compression: Option<Compression>,
-}
-
-impl Passage {
-    /// A passage without title and retriever's score, whose id is its index in the request.
-    #[must_use]
-    pub fn untitled(index: usize, text: String) -> Self {
-        Self { id: index.to_string(), text, ..Self::default() }
-    }
-}
-
-impl RerankRequest {
-    /// Drops byte-order marks, and makes titles without text the texts.
-    fn tidy(&mut self) {
-        self.query = unmarked(&self.query).to_owned();
-        self.passages.iter_mut().for_each(Passage::tidy);
-    }
-
-    /// The method that ranks: the named one, `moi` where none is named and options are set that only `moi` has, or the default.
-    #[must_use]
-    pub fn method(&self) -> MethodRef {
-        self.method.unwrap_or_else(|| super::methods::unnamed(&self.moi))
-    }
-}
-
-impl Engine {
     /// Reranks the passages of one query. The work ends when the call stops.
     ///
     /// # Errors
@@ -176,23 +114,62 @@ impl Engine {
         self.rerank_within(call, request, listener, Quota::default()).await
     }
 
-    /// Refuses a request that [`Engine::rerank`] would refuse without a model. For one that has to wait for its permit.
+    /// Refuses a request that [`Reranker::rerank`] would refuse without a model, before the request waits for a slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
-    pub fn check_rerank(&self, request: &RerankRequest) -> Result<(), EngineError> {
-        check::check(request, self.limits())?;
+    pub fn check(&self, request: &RerankRequest) -> Result<(), EngineError> {
+        check_request(request, &self.limits)?;
         self.scoring_model(request).map(drop)
     }
 
-    /// What a request works with: the generator, or what is beside it.
+    /// The kind of model that works on a request.
     #[must_use]
     pub fn place_of(&self, request: &RerankRequest) -> Place {
         let asks = request.method().asks_generator() || request.inline.is_some() || request.compression_reads();
         if asks { Place::Generator } else { Place::Beside }
     }
 
-    /// [`Engine::rerank`] for one of several lists, whose tokens count together. Passages without text are put behind the others.
+    /// The generator that scores the passages of a request: the named one, or the scorer if one is configured. A method that reads
+    /// the generator's own answer asks the answering generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for `scorer` if no generator has this name, or the named scorer would have nothing to do.
+    pub fn scoring_model(&self, request: &RerankRequest) -> Result<&GeneratorModel, EngineError> {
+        scoring_model(&self.models, request)
+    }
+
+    /// Name of the model that a method asks in a request without a scorer; `None` for a method that asks none.
+    #[must_use]
+    pub fn model_of(&self, method: MethodRef) -> Option<String> {
+        self.model_of_request(&RerankRequest { method: Some(method), ..RerankRequest::default() })
+    }
+
+    /// Name of the model that a request's method asks; `None` for a method that asks none.
+    #[must_use]
+    pub fn model_of_request(&self, request: &RerankRequest) -> Option<String> {
+        model_name(&self.models, request)
+    }
+
+    /// Computes the cost of the first round of prompts. Evaluates nothing.
+    ///
+    /// # Errors
+    /// As [`Reranker::rerank`] before any work.
+    pub async fn cost(&self, call: &Call, mut request: RerankRequest) -> Result<Cost, EngineError> {
+        check_request(&request, &self.limits)?;
+        request.tidy();
+        let blanks = Blanks::take(&mut request.passages, Passage::is_blank);
+        if request.passages.is_empty() {
+            return Ok(Cost::default());
+        }
+        let copies = Copies::of(&request);
+        let request = copies.without(&request);
+        let scorer = self.scoring_model(&request)?.get()?;
+        let mut driver = Driver::new(call, &self.models, self.limits, &request, &scorer, copies);
+        driver.first_round(request).await.map_err(|error| blanks.named(error))
+    }
+
+    /// [`Reranker::rerank`] for one of several lists, whose tokens count together. Passages without text come last.
     async fn rerank_within(
         &self,
         call: &Call,
@@ -201,18 +178,18 @@ impl Engine {
         quota: Quota,
     ) -> Result<Reranked, EngineError> {
         call.tally().add_passages(request.passages.len());
-        check::check(&request, self.limits())?;
-        let repeated = check::repeated_id(&request.passages);
+        check_request(&request, &self.limits)?;
+        let repeated = repeated_id(&request.passages);
         request.tidy();
         let (blanks, most) = (Blanks::take(&mut request.passages, Passage::is_blank), Blanks::most(&request));
         let mut ranked = if blanks.places().is_empty() {
-            Box::pin(self.rerank_read(call, request, listener, quota)).await?
+            Box::pin(self.answer(call, request, listener, quota)).await?
         } else {
             let work = async |listener| {
                 if request.passages.is_empty() {
                     self.rerank_nothing(call, &request)
                 } else {
-                    Box::pin(self.rerank_read(call, request, listener, quota)).await
+                    Box::pin(self.answer(call, request, listener, quota)).await
                 }
             };
             let mut ranked = blanks.told(listener, work).await.map_err(|error| blanks.named(error))?;
@@ -225,7 +202,7 @@ impl Engine {
 
     /// The answer for a list in which no passage has a text. No model is asked.
     fn rerank_nothing(&self, call: &Call, request: &RerankRequest) -> Result<Reranked, EngineError> {
-        let (generator, scoring) = (self.generator()?, self.scoring_model(request)?);
+        let (generator, scoring) = (self.models.answering()?, self.scoring_model(request)?);
         let model = self.model_of_request(request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
         let mut warnings = Vec::new();
@@ -249,158 +226,147 @@ impl Engine {
         })
     }
 
-    /// [`Engine::rerank_within`] for passages that all have a text.
-    async fn rerank_read(
+    /// Ranks passages that all have a text. Then compresses them and measures their utility, if the request asks for it.
+    async fn answer(
         &self,
         call: &Call,
-        mut request: RerankRequest,
+        request: RerankRequest,
         listener: Option<UnboundedSender<RerankEvent>>,
         quota: Quota,
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
         let copies = Copies::of(&request);
+        let documents = if copies.any() { Cow::Owned(copies.without(&request)) } else { Cow::Borrowed(&request) };
+        let job = self.prepare(call, documents.into_owned(), copies).await?;
+        let admission = Admission { models: &self.models, limits: &self.limits, estimates: &self.estimates };
+        let admitted = admission.admit(call, job.reading, &job.request)?;
         // Results, compression and utility are about all passages of the request, copies included.
-        let given = copies.any().then(|| request.clone());
-        if copies.any() {
-            request = copies.without(&request);
+        let compressor = compress::compressor(call, self.limits, &job.reader, &request).await?;
+        let mut reserved = inline::reserve(&self.utility, call, job.reading, &request).await?;
+        reserved.tokens += compressor.as_ref().map_or(0, Compressor::cost);
+        let wanted = compressor.as_ref().and_then(|compressor| compressor.wanted.clone());
+        let single = SinglePassageScores::wanting(wanted);
+        let Ranked { mut answer, single, other_tokens } =
+            self.rank(call, &job, reserved, single, listener, quota.clone()).await?;
+        // Compression comes first: the utility releases the generator while the entailment model judges.
+        compress::compress(call, compressor, (&request, single), &mut answer).await?;
+        let before = answer.usage.tokens;
+        if !answer.passages.is_empty() {
+            inline::measure_inline(&self.utility, call, &request, &mut answer, &quota).await?;
         }
-        if let Some(role) = request.method().beside() {
-            self.models().scorer(role)?;
+        let measured = if job.reading.role() == Role::Scorer { answer.usage.tokens - before } else { 0 };
+        self.learn_cost(&job.request, admitted, &answer, other_tokens + measured);
+        answer.usage.total_ms = milliseconds(started);
+        Ok(answer)
+    }
+
+    /// Chooses the models and the calibrations of a ranking, and takes a slot.
+    async fn prepare(&self, call: &Call, mut request: RerankRequest, copies: Copies) -> Result<Job<'_>, EngineError> {
+        let models = &self.models;
+        if let Some(role) = request.method().passage_model() {
+            models.scorer(role)?;
         }
         if request.method().asks_judge() {
-            self.models().judge()?.load(call).await?;
+            models.judge()?.load(call).await?;
         }
-        // The generator reads what is arranged here; the scorer may be another model.
-        let (generator, scoring) = (self.generator()?, self.scoring_model(&request)?);
+        let (generator, scoring) = (models.answering()?, self.scoring_model(&request)?);
         let scorer = scoring.get()?.with_frame(request.frame)?;
-        // What is compressed is read by what scores, also where another model or none ranks.
-        let reading = self.reading_model(&request, scoring)?;
+        let reading = reading_model(models, &request, scoring)?;
         let reader = if std::ptr::eq(reading, scoring) {
             Arc::clone(&scorer)
         } else {
             reading.get()?.with_frame(request.frame)?
         };
         let place = self.place_of(&request);
-        call.settle(place).map_err(|_| self.queue_full_at(place))?;
+        call.settle(place).map_err(|_| models.queue_full_at(place))?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let sha256 = self.beside_sha256(&request);
+        let sha256 = scores_sha256(models, &request);
         let calibrations = scorer.calibrations.of(&request, sha256.as_deref());
         let passed_over = calibrations.passed_over(&request);
         let calibrations = if passed_over.is_some() { Applicable::default() } else { calibrations };
-        // Whether the embedding model can be asked is known later. Where it matters and its calibration is missing, a warning says so.
-        // So it does for one passage, which has no cosines to mix in.
+        // A single passage has no cosines to mix in, so a calibration with an embedding model does not apply to it. A warning says so.
         let lone = request.passages.len() == 1
-            && self.models().scorer_if_any(Role::Embedding).is_some()
-            && scorer.calibrations.only_beside_embedding(&request);
+            && models.scorer_if_any(Role::Embedding).is_some()
+            && scorer.calibrations.only_with_embedding(&request);
         if request.auto_k && calibrations.is_empty() && !lone {
-            return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
+            return Err(not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
         }
         request.fusion.learnt = calibrations.learnt();
-        let given = given.as_ref().unwrap_or(&request);
         generator.position_bias.check(request.context_order)?;
-        let method = request.method();
-        let admitted = self.admit_ranking(call, reading, &request)?;
-        let compressor = self.compressor(call, &reader, given).await?;
-        let compression_cost = compressor.as_ref().map_or(0, Compressor::cost);
-        let (inline_cost, elsewhere) = self.inline_reserve(call, reading, given).await?;
-        let mut driver = self.driver(call, &request, &reader, copies.clone());
-        driver.reserved = inline_cost + compression_cost;
-        driver.elsewhere = elsewhere;
-        driver.quota = quota.clone();
-        driver.listener = listener;
-        driver.alone = Alone::wanting(compressor.as_ref().and_then(|compressor| compressor.wanted.clone()));
-        let mut driven = driver.drive(request.clone()).await?;
-        let (usage, alone) = (driver.usage, driver.alone);
-        // Those of a model beside the generator are not its work.
-        let beside = if method.beside().is_some() { usage.tokens } else { 0 };
-        if let Some(fit) = &driven.scored.fit {
-            call.tally().set_fit(fit.diagnostics.status());
-        }
-        if let Some(fit) = &driven.scored.fit
-            && request.moi.is_plain()
-            && request.opening.is_built_in()
-            // The three passages that a cascade could not tell apart are no fair sample of a list.
-            && driven.scored.stages.is_empty()
-            // What arranges a context is the generator's profile; a scorer's fits say nothing of it.
-            && scoring.role() == Role::Generator
-            && scorer.position_bias.learn(fit)
-        {
-            // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
-            let bias = Arc::clone(&scorer.position_bias);
-            tokio::task::spawn_blocking(move || bias.save_unless_busy());
-        }
-        // A calibration is one of the method's values.
-        let unread = place::is_unread(&request, &driven.scored);
-        let calibrations = if unread { Applicable::default() } else { calibrations };
-        let mixed = driven.scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
-        if mixed && calibrations.beside_embedding.is_none() && calibrations.alone.is_some() {
-            driven.scored.warnings.push(WITHOUT_EMBEDDING.to_owned());
-        }
-        let calibration = if mixed { calibrations.beside_embedding } else { calibrations.alone };
-        driven.scored.warnings.extend(passed_over);
-        if place::mixes(&request, &driven.scored) {
-            let request = request.clone();
-            let mix = move |_: &Call| {
-                Ok::<_, EngineError>(Driven { scored: place::mix(&request, driven.scored), cut: driven.cut })
-            };
-            driven = call.compute(mix).await?;
-        }
-        let mut placed = if request.auto_k {
-            // What it sums takes milliseconds for long lists.
-            let (request, generator, scorer) = (request.clone(), Arc::clone(&generator), Arc::clone(&scorer));
-            call.compute(move |_| {
-                place::place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))
-            })
-            .await?
-        } else {
-            place::place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))?
-        };
-        // Before the utility, which gives back what the generator no longer has to do while answers are judged.
-        self.compress(call, compressor, (given, alone), &mut placed).await?;
-        let read = placed.usage.tokens;
-        if !placed.passages.is_empty() {
-            self.measure_inline(call, given, &mut placed, &quota).await?;
-        }
-        let measured = placed.usage.tokens - read;
-        // Where nothing is returned no utility is measured, which says nothing of requests for one.
-        let idle = request.inline.is_some() && placed.inline.is_none();
-        let whole = !idle && !placed.has_idle_compression(&request) && !request.was_bounded(placed.usage.tokens);
-        if let Some(admitted) = admitted.filter(|_| whole) {
-            let apart = reading.role() == Role::Scorer;
-            let others = beside + if apart { measured } else { 0 };
-            self.learn_tokens(&admitted, placed.usage.tokens - others);
-        }
-        placed.usage.total_ms = super::milliseconds(started);
-        Ok(placed)
+        Ok(Job { request, copies, generator, scoring, scorer, reading, reader, calibrations, passed_over })
     }
 
-    fn driver<'a>(
-        &'a self,
-        call: &'a Call,
-        request: &RerankRequest,
-        scorer: &Arc<ServedGenerator>,
-        copies: Copies,
-    ) -> Driver<'a> {
-        let asks_model = request.method().asks_generator();
-        Driver {
-            call,
-            model: asks_model.then(|| Arc::clone(scorer)),
-            speed: scorer.scheduler.stats().reading_speed(),
-            elsewhere: (0, 0.0),
-            models: &self.models,
-            limits: self.limits,
-            reserved: 0,
-            listener: None,
-            tells_interim: request.method().signal().is_some() || !place::asks_mix(request),
-            usage: Usage::default(),
-            planned: 0,
-            spared: 0,
-            quota: Quota::default(),
-            rounds: None,
-            alone: Alone::default(),
-            copies,
-            passages: request.passages.len(),
+    /// Runs the method and makes results of its scores.
+    async fn rank(
+        &self,
+        call: &Call,
+        job: &Job<'_>,
+        reserved: Reserved,
+        single: SinglePassageScores,
+        listener: Option<UnboundedSender<RerankEvent>>,
+        quota: Quota,
+    ) -> Result<Ranked, EngineError> {
+        let request = &job.request;
+        let mut driver = Driver::new(call, &self.models, self.limits, request, &job.reader, job.copies.clone());
+        (driver.reserved, driver.single, driver.listener, driver.quota) = (reserved, single, listener, quota);
+        let Driven { mut scored, cut } = driver.drive(request.clone()).await?;
+        let (usage, single) = (driver.usage, driver.single);
+        job.learn_position_bias(call, &scored);
+        let calibration = job.calibration(&mut scored).cloned();
+        if mixes(request, &scored) {
+            let request = request.clone();
+            scored = call.compute(move |_: &Call| Ok::<_, EngineError>(mix(&request, scored))).await?;
         }
+        let driven = Driven { scored, cut };
+        let (generator, scorer) = (Arc::clone(&job.generator), Arc::clone(&job.scorer));
+        let answer = if request.auto_k {
+            // The sums over a long list take milliseconds.
+            let (request, copies) = (request.clone(), job.copies.clone());
+            let work =
+                move |_: &Call| place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies));
+            call.compute(work).await?
+        } else {
+            place((&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
+        };
+        let other_tokens = if request.method().passage_model().is_some() { usage.tokens } else { 0 };
+        Ok(Ranked { answer, single, other_tokens })
+    }
+
+    /// Learns the cost of requests of this kind. A request that was bounded, or whose further steps had nothing to do, is no example.
+    /// `other_tokens` of the answer are not the work of the generator that admitted it.
+    fn learn_cost(&self, request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
+        let idle = request.inline.is_some() && answer.inline.is_none() || answer.has_idle_compression(request);
+        let Some(admitted) = admitted.filter(|_| !idle && !request.was_bounded(answer.usage.tokens)) else { return };
+        self.estimates.learn_tokens(&admitted, answer.usage.tokens - other_tokens);
+    }
+}
+
+impl Job<'_> {
+    /// Adds the position bias of a fit to the generator's profile.
+    fn learn_position_bias(&self, call: &Call, scored: &Scored) {
+        let Some(fit) = &scored.fit else { return };
+        call.tally().set_fit(fit.diagnostics.status());
+        let built_in = self.request.moi.is_plain() && self.request.prefix.is_built_in();
+        // The first passages of a cascade, which it could not tell apart, are no fair sample of a list.
+        let whole = scored.stages.is_empty();
+        // Contexts are arranged for the answering generator. A scorer's fits say nothing of it.
+        if built_in && whole && self.scoring.role() == Role::Generator && self.scorer.position_bias.learn(fit) {
+            // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
+            let bias = Arc::clone(&self.scorer.position_bias);
+            tokio::task::spawn_blocking(move || bias.save_unless_busy());
+        }
+    }
+
+    /// The calibration that holds for these scores. Warns if one exists and does not.
+    fn calibration(&self, scored: &mut Scored) -> Option<&Calibration> {
+        let mixed = scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
+        let (alone, mix) = (&self.calibrations.alone, &self.calibrations.with_embedding);
+        let unread = is_unread(&self.request, scored);
+        if !unread && mixed && mix.is_none() && alone.is_some() {
+            scored.warnings.push(WITHOUT_EMBEDDING.to_owned());
+        }
+        scored.warnings.extend(self.passed_over.clone());
+        (if mixed { mix } else { alone }).as_ref().filter(|_| !unread)
     }
 }

@@ -7,55 +7,19 @@ use std::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
+use super::Reranker;
 use super::driver::shortened;
 use super::quota::Quota;
-use super::{Blanks, Passage, RerankRequest, Usage, check};
-use crate::error::passage_of;
+use super::{Blanks, check_request};
 use crate::estimate::Size;
-use crate::methods::{MethodRef, Stage};
-use crate::prompt::CutSide;
-use crate::{Engine, EngineError, milliseconds};
+use crate::types::{
+    EngineError, MethodRef, Pair, PairScore, PairScores, Passage, RankingStage, RerankRequest, Usage, milliseconds,
+    passage_of,
+};
 use prefix_scheduler::call::{Call, Place};
 
 /// Lists that the generator works on at once: short ones fill its steps together.
 const AT_ONCE: usize = 16;
-
-/// A query, a text, and how the text is truncated.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pair {
-    /// The query; not empty.
-    pub query: String,
-    /// The text. An empty one has the score 0.
-    pub text: String,
-    /// Whether the text may be truncated to fit the context; `None` selects the configured default.
-    pub truncate: Option<bool>,
-    /// Most tokens of the text; if `None`, only the context bounds it.
-    pub passage_tokens: Option<usize>,
-    /// The side at which the text is truncated.
-    pub cut_side: CutSide,
-}
-
-/// The score of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct PairScore {
-    /// As [`super::Ranked::score`], in (0, 1).
-    pub score: f64,
-    /// As [`super::Ranked::utility`], in the method's unit.
-    pub utility: f64,
-    /// Tokens cut from the text.
-    pub tokens_cut: usize,
-}
-
-/// The scores of pairs.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct PairScores {
-    /// One for each pair, in the order of the pairs.
-    pub scores: Vec<PairScore>,
-    /// Cost of all lists together.
-    pub usage: Usage,
-    /// Warnings for the caller; each is given once.
-    pub warnings: Vec<String>,
-}
 
 /// Pairs of one query and one way of truncation, by index.
 struct List {
@@ -63,13 +27,13 @@ struct List {
     request: RerankRequest,
 }
 
-impl Engine {
+impl Reranker {
     /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. They are admitted together, or not at
     /// all, and their tokens count together against the limit of a request. The generator works on several lists at once, so
     /// that short ones fill its steps.
     ///
     /// # Errors
-    /// As [`Engine::rerank`], for the first list that fails. Fields are named `pairs`, `pairs[i].query` and `pairs[i].text`. A
+    /// As [`Reranker::rerank`], for the first list that fails. Fields are named `pairs`, `pairs[i].query` and `pairs[i].text`. A
     /// pair that is invalid is refused before any work.
     pub async fn score_pairs(
         &self,
@@ -78,7 +42,7 @@ impl Engine {
         method: Option<MethodRef>,
         scorer: &str,
     ) -> Result<PairScores, EngineError> {
-        let (started, limits) = (Instant::now(), *self.limits());
+        let (started, limits) = (Instant::now(), self.limits);
         if pairs.is_empty() {
             return Err(EngineError::invalid("pairs", "must not be empty"));
         }
@@ -93,7 +57,7 @@ impl Engine {
         };
         let mut lists = lists(pairs, method, scorer);
         for list in &lists {
-            check::check(&list.request, &limits).map_err(|error| list.named(error))?;
+            check_request(&list.request, &limits).map_err(|error| list.named(error))?;
         }
         let blanks = Blanks::at(lists.iter_mut().flat_map(List::take_blank).collect());
         lists.retain(|list| !list.pairs.is_empty());
@@ -102,17 +66,22 @@ impl Engine {
         let asks = asking.is_some();
         if let Some(request) = asking {
             let scoring = self.scoring_model(request)?;
-            call.settle(Place::Generator).map_err(|_| self.queue_full())?;
-            self.admit_together(call, scoring, lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)))?;
+            call.settle(Place::Generator).map_err(|_| self.models.queue_full())?;
+            self.estimates.admit_together(
+                call,
+                scoring,
+                &limits,
+                lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)),
+            )?;
         }
         // The other models work on one list at a time.
         let at_once = if asks { AT_ONCE } else { 1 };
         let (quota, mut waiting, mut running) = (Quota::of(lists.len()), lists.into_iter(), VecDeque::new());
         loop {
             for list in waiting.by_ref().take(at_once - running.len()) {
-                let (engine, call, quota) = (self.clone(), call.clone(), quota.clone());
+                let (reranker, call, quota) = (self.clone(), call.clone(), quota.clone());
                 let request = list.request.clone();
-                let work = async move { engine.rerank_within(&call, request, None, quota).await };
+                let work = async move { reranker.rerank_within(&call, request, None, quota).await };
                 // Dropped, and ended, with the request.
                 running.push_back((list, AbortOnDropHandle::new(tokio::spawn(work.in_current_span()))));
             }
@@ -124,13 +93,13 @@ impl Engine {
                 outcome.scores[list.pairs[passage.index]] = PairScore { score, utility, tokens_cut };
             }
             outcome.usage.extend(&ranked.usage, at_once > 1);
-            let unread = ranked.passages.iter().filter(|passage| passage.stage == Stage::Retriever).count();
-            // Where none was read, the ranking says so itself.
+            let unread = ranked.passages.iter().filter(|passage| passage.stage == RankingStage::Retriever).count();
+            // If none was read, the ranking says so itself.
             let in_part = asks && unread > 0 && unread < ranked.passages.len();
             if in_part && !outcome.warnings.iter().any(|warning| warning == UNREAD) {
                 outcome.warnings.push(UNREAD.to_owned());
             }
-            // What was cut is told for all lists together.
+            // One warning counts the cut texts of all lists.
             let cut: Vec<usize> = ranked.passages.iter().map(|passage| passage.tokens_cut).collect();
             let cut = shortened(&cut);
             let new = ranked
@@ -151,7 +120,7 @@ impl Engine {
     }
 }
 
-/// The warning that some pairs have no score of their own. A score tells no stage, as a ranked passage does.
+/// The warning that some pairs have no score of their own. Unlike a ranked passage, the score of a pair has no stage.
 const UNREAD: &str = "not every text was read: this method reads the first of a long list, or as many as a budget allows, and the \
                       others have the lowest score that was measured";
 

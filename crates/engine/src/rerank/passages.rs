@@ -1,4 +1,4 @@
-//! Scores of passages by a model beside the generator, for a method that asks for them.
+//! Scores of passages by a reranker or an embedding model, for a method that asks for them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,12 +7,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::copies::Copies;
 use super::driver::Driver;
-use super::{RerankEvent, RerankRequest};
-use crate::fusing::FusionMode;
 use crate::methods::{Scores, Task};
-use crate::models::{Models, Role};
-use crate::prompt::CutSide;
-use crate::{Engine, EngineError, milliseconds};
+use crate::models::Models;
+use crate::types::{CutSide, EngineError, FusionMode, RerankEvent, RerankRequest, Role, milliseconds};
 use numeric::real;
 use prefix_scheduler::call::Stopped;
 use prefix_scheduler::model::ModelError;
@@ -58,16 +55,16 @@ fn says_nothing(unreadable: &Unreadable) -> bool {
     unreadable.query || 2 * count > all || all - count < 2
 }
 
-/// The model beside the generator whose scores the method of a request mixes in: the server has it, and the request leaves the
+/// The embedding model whose scores the method of a request mixes in: the server has it, and the request leaves the
 /// fusion to the method.
-fn signal(models: &Models, request: &RerankRequest) -> Option<Role> {
-    // One passage has nothing to be told apart from.
+fn mixed_model(models: &Models, request: &RerankRequest) -> Option<Role> {
+    // A single passage has no rivals.
     let wanted = request.fusion.mode == FusionMode::ByMethod && request.passages.len() > 1;
-    let role = request.method().signal().filter(|_| wanted)?;
+    let role = request.method().mixed_model().filter(|_| wanted)?;
     models.scorer_if_any(role).map(|_| role)
 }
 
-/// The passages of a request for a model beside the generator, with `tokens` at most.
+/// The passages of a request for a reranker or an embedding model, with `tokens` at most.
 fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<Instant>) -> List {
     List {
         query: request.query.as_str().into(),
@@ -92,19 +89,11 @@ impl From<Scored> for Scores {
     }
 }
 
-impl Engine {
-    /// The model beside the generator whose scores the method of a request mixes in.
-    pub(super) fn signal_of(&self, request: &RerankRequest) -> Option<Role> {
-        signal(self.models(), request)
-    }
-
-    /// [`PassageScorer::scores_sha256`] of that model, or of the one that the method asks instead of the generator.
-    ///
-    /// [`PassageScorer::scores_sha256`]: prefix_scheduler::scheduler::reranker::PassageScorer::scores_sha256
-    pub(super) fn beside_sha256(&self, request: &RerankRequest) -> Option<String> {
-        let role = request.method().beside().or_else(|| self.signal_of(request))?;
-        Some(self.models().scorer_if_any(role)?.scores_sha256())
-    }
+/// SHA-256 of what the scores of a request depend on that a reranker or an embedding model gives: of the model that the method asks
+/// instead of the generator, or of the model whose scores it mixes in.
+pub(super) fn scores_sha256(models: &Models, request: &RerankRequest) -> Option<String> {
+    let role = request.method().passage_model().or_else(|| mixed_model(models, request))?;
+    Some(models.scorer_if_any(role)?.scores_sha256())
 }
 
 impl Driver<'_> {
@@ -118,7 +107,7 @@ impl Driver<'_> {
         let scorer = self.models.scorer(role)?;
         let request = &task.request;
         // Lists of other pairs of the request count, too.
-        let spent = self.planned.max(self.quota.planned()) + self.reserved;
+        let spent = self.planned.max(self.quota.planned()) + self.reserved.tokens;
         let truncate = request.truncate.unwrap_or(self.limits.truncate);
         let list = list(request, truncate, allowed.saturating_sub(spent), None);
         let outcome = match &self.listener {
@@ -147,13 +136,13 @@ impl Driver<'_> {
         Ok(self.account(role, scored))
     }
 
-    /// The model beside the generator whose scores the method of a request mixes in.
-    pub(super) fn signal(&self, request: &RerankRequest) -> Option<Role> {
-        signal(self.models, request)
+    /// The embedding model whose scores the method of a request mixes in.
+    pub(super) fn mixed_model(&self, request: &RerankRequest) -> Option<Role> {
+        mixed_model(self.models, request)
     }
 
     /// Has passages scored by the model of this role, for a method that mixes them in: all of them, or the first of the `preferred`
-    /// where a latency budget does not suffice for all; the others' scores are then not numbers. Empty where the model cannot: the
+    /// where a latency budget does not suffice for all; the others' scores are then not numbers. Empty if the model cannot: the
     /// request is then answered without it. A warning says either. Its tokens are not the generator's, and do not count toward its
     /// budget; its time does.
     pub(super) async fn mix_in(
@@ -174,17 +163,17 @@ impl Driver<'_> {
             let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();
             let bound = time.into_iter().chain(loading).min();
-            // What cannot end within the bound is refused, or given up.
+            // A list that cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
             let outcome = match bound {
                 Some(bound) => tokio::time::timeout(bound, work).await,
                 None => Ok(work.await),
             };
-            self.elsewhere.1 += milliseconds(started);
+            self.reserved.other_ms += milliseconds(started);
             match outcome {
                 Ok(Ok(scored)) => {
-                    self.usage.signal_tokens += scored.tokens;
+                    self.usage.embedding_tokens += scored.tokens;
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     warnings.extend(query_cut(role, scored.query_cut));
@@ -231,8 +220,8 @@ impl Driver<'_> {
     fn time_for_signal(&self, task: &Task, expected: Option<Duration>) -> (Option<Duration>, bool) {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
-            let reserved = real(self.reserved.saturating_sub(self.elsewhere.0)) / speed;
-            Duration::try_from_secs_f64(((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)).ok()
+            let reserved = real(self.reserved.tokens.saturating_sub(self.reserved.other_tokens)) / speed;
+            Duration::try_from_secs_f64(((budget - self.reserved.other_ms) / 1e3 - reserved).max(0.0)).ok()
         });
         let half = budget.into_iter().chain(left).min().map(|time| time / 2);
         let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));

@@ -1,11 +1,11 @@
-//! Which prompts of a round are complete while its nodes are being scored.
+//! The complete prompts of a round while its nodes are being scored.
 
 use std::collections::HashMap;
 
 use crate::methods::Scores;
 use prefix_scheduler::plan::NodeId;
 
-/// Which prompts wait for which node.
+/// Prompts that wait for a node.
 pub(super) struct Pending {
     prompts: HashMap<NodeId, Vec<usize>>,
     complete: usize,

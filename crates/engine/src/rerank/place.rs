@@ -2,66 +2,21 @@
 
 use super::copies::Copies;
 use super::driver::Driven;
-use super::{Ranked, RerankRequest, Reranked, Usage};
-use crate::EngineError;
-use crate::fusing::{Fusion, FusionMode};
+use super::mixing::{asks_mix, is_unread};
 use crate::fusion::calibration::Calibration;
-use crate::fusion::settled;
-use crate::methods::{Scored, Stage};
+use crate::fusion::certainty;
+use crate::methods::Scored;
 use crate::models::ServedGenerator;
-use crate::opening::NO_PROFILE;
-use crate::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::types::{
+    Arrangement, ContextOrder, EngineError, Ground, Ranked, RankingStage, RerankRequest, Reranked, Usage,
+};
 use moi::profile::Subject;
 use numeric::{lowered, sigmoid};
 use rag_metrics::cut::{best_cut, none_relevant};
 
-/// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
-pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
-    asks_mix(request) && scored.fusion.is_none()
-}
-
-/// Whether a request asks that any method's utilities are mixed.
-pub(super) const fn asks_mix(request: &RerankRequest) -> bool {
-    matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25)
-}
-
-/// If a method that asks a model has no passage read: the generator had no time for one, or the model cannot read the texts. Its
-/// values then say nothing.
-pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
-    let method = request.method();
-    (method.asks_generator() || method.beside().is_some()) && !scored.is_measured()
-}
-
-/// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
-pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
-    let fusion = Fusion::of(request);
-    // Utilities of an order of choice need not descend: a later passage may have gained more.
-    let chosen = lowered(&scored.utilities, &scored.ranking);
-    let (values, report) = fusion.values(&chosen, scored.has_zero, scored.unit);
-    // Stable: ties keep the method's order.
-    scored.ranking.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
-    scored.signals = fusion.signals(&chosen, scored.has_zero, scored.unit);
-    // A method's own probabilities are for its own order.
-    scored.outranks_next = None;
-    scored.values = Some(values);
-    scored.fusion = Some(report);
-    scored.warnings.extend(fusion.warning);
-    scored
-}
-
-/// The refusal of `auto_k` where scores are no probabilities. `why` says it of a request that leaves prompts and fusion as they are.
-pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> String) -> EngineError {
-    let why = if !request.opening.is_built_in() {
-        "a request with an instruction or examples has no calibration".to_owned()
-    } else if !request.fusion.is_left_to(request.method()) {
-        "a request that sets the fusion has no calibration".to_owned()
-    } else if let Some(why) = request.method().uncalibrated(request) {
-        format!("{} {why}", request.method().name())
-    } else {
-        why()
-    };
-    EngineError::Precondition(format!("auto_k needs scores that are probabilities of relevance: {why}"))
-}
+/// A position profile of the question that was passed over.
+const NO_PROFILE: &str = "position profiles of the question were measured with the built-in prompt and are not \
+                                     applied to a request with an instruction or examples: the context order is best first";
 
 /// Applies threshold and count to a ranking and arranges the remaining passages for the generator. Where the method is calibrated,
 /// scores become probabilities of relevance. The first generator reads the arrangement, the second one scored.
@@ -83,8 +38,8 @@ pub(super) fn place(
     let unread = is_unread(request, &scored);
     if request.method().outranks_by_value() && !unread {
         let values = scored.values.as_ref().unwrap_or(&scored.utilities);
-        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(settled::PER_NAT);
-        let outranks = |pair: &[usize]| settled::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
+        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(certainty::PER_NAT);
+        let outranks = |pair: &[usize]| certainty::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
         scored.outranks_next = Some(scored.ranking.windows(2).map(outranks).collect());
     }
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
@@ -95,8 +50,8 @@ pub(super) fn place(
         standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]).filter(|error| error.is_finite()),
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
-        stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
-        signals: scored.signals.get(index).copied(),
+        stage: scored.stages.get(index).copied().unwrap_or(RankingStage::Alone),
+        score_parts: scored.score_parts.get(index).copied(),
     });
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
@@ -109,21 +64,8 @@ pub(super) fn place(
             "auto_k had no effect: the calibration does not hold with, or without, the embedding model as it was asked";
         scored.warnings.push(problem.to_owned());
     }
-    if unread && (request.auto_k || request.only_helpful || request.score_threshold.is_some()) {
-        let problem = "no passage was read: score_threshold, only_helpful and auto_k had no effect";
-        scored.warnings.push(problem.to_owned());
-    } else if request.only_helpful && !scored.has_zero {
-        scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
-    }
-    if !asks_mix(request) && request.method().signal().is_none() && request.fusion.sets_sides() {
-        let problem = "fusion.weight, scaling and background had no effect but that they turn the calibration off: this method mixes where \
-                       fusion.mode is ON or BM25";
-        scored.warnings.push(problem.to_owned());
-    }
-    if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
-        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. It turns the calibration off";
-        scored.warnings.push(problem.to_owned());
-    }
+    let without_effect = without_effect(request, &scored);
+    scored.warnings.extend(without_effect);
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
     let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
     let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);
@@ -147,16 +89,7 @@ pub(super) fn place(
         .map(|probability| probability >= 0.5)
         .or_else(|| scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index))));
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let (bias, order) = (&generator.position_bias, request.context_order);
-    // A profile of the answer is measured with the prompt for answers, which the caller's opening does not change.
-    let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
-    let arrangement = if !request.opening.is_built_in() && by_question {
-        scored.warnings.push(NO_PROFILE.to_owned());
-        let best_first = bias.arrange(&returned, ContextOrder::Descending)?;
-        Arrangement { ground: Ground::NoProfile, ..best_first }
-    } else {
-        bias.arrange(&returned, order)?
-    };
+    let arrangement = arrange(generator, request, &returned, &mut scored.warnings)?;
     let (fit, fusion, warnings) = (scored.fit, scored.fusion, scored.warnings);
     Ok(Reranked {
         passages,
@@ -175,13 +108,55 @@ pub(super) fn place(
     })
 }
 
+/// Warnings of options that had no effect.
+fn without_effect(request: &RerankRequest, scored: &Scored) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let unread = is_unread(request, scored);
+    if unread && (request.auto_k || request.only_helpful || request.score_threshold.is_some()) {
+        let problem = "no passage was read: score_threshold, only_helpful and auto_k had no effect";
+        warnings.push(problem.to_owned());
+    } else if request.only_helpful && !scored.has_zero {
+        warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
+    }
+    if !asks_mix(request) && request.method().mixed_model().is_none() && request.fusion.sets_sides() {
+        let problem = "fusion.weight, scaling and background had no effect but that they turn the calibration off: this method mixes where \
+                       fusion.mode is ON or BM25";
+        warnings.push(problem.to_owned());
+    }
+    if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
+        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. It turns the calibration off";
+        warnings.push(problem.to_owned());
+    }
+    warnings
+}
+
+/// The passages in the order of the context.
+fn arrange(
+    generator: &ServedGenerator,
+    request: &RerankRequest,
+    returned: &[usize],
+    warnings: &mut Vec<String>,
+) -> Result<Arrangement, EngineError> {
+    let (bias, order) = (&generator.position_bias, request.context_order);
+    // A profile of the answer is measured with the prompt for answers, which the caller's prompt prefix does not change.
+    let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
+    if !request.prefix.is_built_in() && by_question {
+        warnings.push(NO_PROFILE.to_owned());
+        let best_first = bias.arrange(returned, ContextOrder::Descending)?;
+        Ok(Arrangement { ground: Ground::NoProfile, ..best_first })
+    } else {
+        bias.arrange(returned, order)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::mixing::mix;
     use super::*;
-    use crate::fusing::FusionOptions;
-    use crate::rerank::Passage;
+    use crate::types::FusionMode;
+    use crate::types::{FusionOptions, Passage};
 
-    /// A was chosen first and gained .5; C gained .8 beside it.
+    /// A was chosen first and gained 0.5; C gained 0.8 beside it.
     #[test]
     fn an_order_of_choice_is_mixed_as_it_was_chosen() {
         let passage = |score| Passage { text: "x".into(), retriever_score: Some(score), ..Passage::default() };

@@ -1,14 +1,14 @@
-//! What bounds the lists of one request together.
+//! Bounds on the lists of one request together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the lists of one request have taken together. Clones share it, one for each list.
+/// Work that the lists of one request have taken together. Clones share it, one for each list.
 #[derive(Clone, Default)]
 pub(super) struct Quota {
-    /// Lists that may still ask the generator, beside one.
+    /// Lists that may still ask the generator, less one.
     others: Arc<AtomicUsize>,
-    /// Whether this list was the last one to ask it; `None` while it asks.
+    /// True if this list was the last one to ask it; `None` while it asks.
     last: Option<bool>,
     tokens: Arc<AtomicUsize>,
     pairs: Arc<AtomicUsize>,

@@ -1,9 +1,9 @@
 //! Verdicts of the entailment model, for a method that asks for them.
 
 use super::driver::Driver;
-use crate::EngineError;
-use crate::belief::{report::too_long, verdict};
 use crate::methods::Scores;
+use crate::sampling::measure::{too_long, verdict};
+use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
 impl Driver<'_> {
@@ -16,9 +16,9 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
+        // Nothing is asked of the generator meanwhile, unless tokens are reserved for the utility, or other lists of the
         // request still read.
-        if self.reserved == 0
+        if self.reserved.tokens == 0
             && let Some(model) = self.model.as_ref()
             && self.quota.asks_no_more()
         {

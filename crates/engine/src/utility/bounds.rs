@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::ContextKind;
 use super::context_free::{Drawn, bytes};
-use crate::EngineError;
+use crate::types::{ContextKind, EngineError};
 
 /// Most bytes of the answers of a report. Equal contexts are sampled once, but each of them has its answers in the report.
 const MOST_ANSWERS: usize = 64 << 20;
@@ -30,7 +29,7 @@ pub(super) fn check_answers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::belief::Answer;
+    use crate::types::Answer;
     use prefix_scheduler::plan::Finish;
 
     #[test]

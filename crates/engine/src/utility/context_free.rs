@@ -3,11 +3,9 @@
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::UtilityRequest;
-use crate::belief::Answer;
-use crate::task::{LabelProbability, Task};
+use crate::types::{Answer, LabelProbability, Task, UtilityRequest};
 
-/// What the generator said in one context.
+/// The generator's answers in one context.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Drawn {
     pub answers: Vec<Answer>,
@@ -47,6 +45,7 @@ const QUESTIONS: usize = 512;
 /// Most bytes of questions and answers.
 const MOST_BYTES: usize = 64 << 20;
 
+#[derive(Debug)]
 struct Kept {
     answers: LruCache<Key, Drawn>,
     bytes: usize,
@@ -55,6 +54,7 @@ struct Kept {
 }
 
 /// Context-free answers and labels of the most recent questions: at most [`QUESTIONS`], and [`MOST_BYTES`].
+#[derive(Debug)]
 pub(crate) struct ContextFreeCache(Mutex<Kept>);
 
 impl Default for ContextFreeCache {

@@ -21,7 +21,7 @@ use crate::study::data::{Data, Question};
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::methods;
-use engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use engine::types::{MoiOptions, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
 use protocol::backend::Refusal;
 

@@ -23,8 +23,8 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question, Sources};
 use crate::study::report::{Report, Table};
-use engine::belief::TextPair;
 use files;
+use prefix_scheduler::model::entailment::TextPair;
 use protocol::backend::Refusal;
 use protocol::v1;
 use rag_metrics::belief::{Rule, Verdict};
@@ -213,7 +213,7 @@ mod tests {
 
     use super::super::sampled::{bare_settings, figure};
     use super::*;
-    use engine::rerank::Passage;
+    use engine::types::Passage;
     use files::labelled::LabelledList;
 
     fn verdict_of(entailment: f64, neutral: f64) -> Verdict {

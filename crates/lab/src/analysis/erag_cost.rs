@@ -22,8 +22,7 @@ use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::Engine;
-use engine::belief::{BeliefRequest, SampleOptions};
-use engine::rerank::Passage;
+use engine::types::{BeliefRequest, Passage, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use protocol::backend::Refusal;
@@ -99,7 +98,7 @@ async fn answered(
         passage_tokens: settings.passage_tokens,
         ..BeliefRequest::default()
     };
-    let sampled = engine.sample(&Call::local(), request, None).await?;
+    let sampled = engine.sampler.sample(&Call::local(), request, None).await?;
     let (usage, cut) = (sampled.usage, sampled.cut.iter().sum());
     // Cached tokens are charged again, so a question's cost does not depend on earlier questions.
     let tokens = usage.tokens + usage.cached_tokens;
@@ -308,7 +307,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            task: engine::task::Task::default(),
+            task: engine::types::Task::default(),
             passages: None,
             passage_tokens: None,
             samples: 5,

@@ -38,8 +38,7 @@ use crate::study::journal::Entry;
 use crate::study::report::{Report, generator_note, intervals_note, machine, model, passages_note};
 use crate::study::{Answered, Event, Finished, Results, Study, StudyError, fingerprint, manifest};
 use engine::Engine;
-use engine::rerank::{Passage, RerankRequest};
-use engine::task::Task;
+use engine::types::{Passage, RerankRequest, Task};
 use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
 /// The key of values that differ between runs. They are stored in another file than the results, and are missing if

@@ -17,8 +17,8 @@ use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
-use engine::EngineError;
 use engine::contexts::{ContextReading, ContextsRequest};
+use engine::types::EngineError;
 use moi::FitError;
 use moi::design::{self, Design};
 use numeric::real;
@@ -73,7 +73,7 @@ impl Analysis for OrderDistance {
                 ..ContextsRequest::default()
             };
             let call = Call::local();
-            let readings = engine.read_contexts(&call, request).await?;
+            let readings = engine.contexts.read(&call, request).await?;
             let measured = call.compute(move |_| {
                 let probabilities = |log: &f32| f64::from(*log).exp();
                 let of =

@@ -19,7 +19,7 @@ use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::methods;
-use engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
+use engine::types::{MoiOptions, MoiOutcome, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
 use protocol::backend::Refusal;
 use protocol::v1::RerankResponse;
@@ -51,7 +51,7 @@ impl Analysis for PositionBias {
             let passages = context.passages(question);
             at_least(&passages, 2, "for positions to compare")?;
             let plain = whole_orders(question, passages.len(), context.settings);
-            let published = MoiOptions { paper_objective: true, outcome: Outcome::Joint, ..plain.clone() };
+            let published = MoiOptions { paper_objective: true, outcome: MoiOutcome::Joint, ..plain.clone() };
             let beginnings = MoiOptions { depth: Some(passages.len()), ..plain };
             let answer = ask(question, context, &passages, beginnings).await?;
             let explained = answer.diagnostics.as_ref().and_then(|fit| fit.loo_r2);

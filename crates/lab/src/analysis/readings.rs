@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::Settings;
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
+use engine::Engine;
 use engine::contexts::{ContextReading, ContextsRequest};
-use engine::rerank::Passage;
-use engine::{Engine, EngineError};
+use engine::types::{EngineError, Passage};
 use moi::design::{Design, orders};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
@@ -67,7 +67,7 @@ pub(super) async fn qualities(
         first_token: false,
         passage_tokens: settings.passage_tokens,
     };
-    let readings = engine.read_contexts(&Call::local(), request).await?;
+    let readings = engine.contexts.read(&Call::local(), request).await?;
     let quality = |reading: ContextReading| {
         let text = reading.answer.unwrap_or_default();
         let likelihood = reading.reference?;
@@ -190,7 +190,7 @@ pub(super) mod tests {
     /// Settings of reports in tests.
     pub fn settings() -> Settings {
         Settings {
-            task: engine::task::Task::default(),
+            task: engine::types::Task::default(),
             passages: None,
             passage_tokens: None,
             samples: 5,

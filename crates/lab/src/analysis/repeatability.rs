@@ -14,7 +14,7 @@ use crate::study::chart::{self, Axes, Chart};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
-use engine::utility::UtilityRequest;
+use engine::types::UtilityRequest;
 use numeric::{mean, pearson, real, standard_deviation};
 use protocol::backend::Refusal;
 use protocol::v1;

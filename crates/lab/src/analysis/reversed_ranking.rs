@@ -17,9 +17,8 @@ use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
-use engine::EngineError;
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
-use engine::rerank::Passage;
+use engine::types::{EngineError, Passage};
 use moi::{self, Anchors, FitError, Objective, Observation};
 use prefix_scheduler::call::Call;
 
@@ -67,7 +66,7 @@ impl Analysis for ReversedRanking {
             at_least(&passages, 2, "for an order to have a reverse")?;
             let n = passages.len();
             let call = Call::local();
-            let scores = engine.preferences(&call, request(question, &passages, settings)).await?;
+            let scores = engine.preferences.score(&call, request(question, &passages, settings)).await?;
             let fitted = call.compute(move |call| rankings(&scores, &|| call.is_stopped()).map_err(EngineError::from));
             let [moi, published] = fitted.await?;
             let mut contexts: Vec<Vec<usize>> = Vec::new();

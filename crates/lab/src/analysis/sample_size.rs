@@ -16,10 +16,9 @@ use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::Engine;
-use engine::belief;
-use engine::belief::report::{MeasureInput, Response, measure_answers};
 use engine::contexts::ContextsRequest;
-use engine::utility::{UtilityReport, UtilityRequest};
+use engine::sampling::measure_answers;
+use engine::types::{MeasureInput, Response, UtilityReport, UtilityRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use protocol::backend::Refusal;
@@ -85,7 +84,7 @@ impl Analysis for SampleSize {
             let passages = context.passages(question);
             let request =
                 UtilityRequest { list: true, each: true, ..sampled::request(question, context, passages.clone()) };
-            let report = engine.utility(&Call::local(), request.clone(), None).await?;
+            let report = engine.utility.measure(&Call::local(), request.clone(), None).await?;
             let mut estimates = Vec::new();
             for samples in sizes(context.settings.samples) {
                 estimates.push(estimate(engine, &request, &report, samples).await?);
@@ -99,7 +98,7 @@ impl Analysis for SampleSize {
                 passage_tokens: request.passage_tokens,
                 ..ContextsRequest::default()
             };
-            let readings = engine.read_contexts(&Call::local(), whole).await?;
+            let readings = engine.contexts.read(&Call::local(), whole).await?;
             let text = readings.first().and_then(|reading| reading.answer.as_deref()).unwrap_or_default();
             kept(Drawn { estimates, f1: lexical::token_f1(text, &request.references) })
         })
@@ -183,9 +182,11 @@ async fn estimate(
     report: &UtilityReport,
     samples: usize,
 ) -> Result<Partial, Refusal> {
-    let first = |answers: &[belief::Answer]| {
-        let response =
-            |one: &belief::Answer| Response { text: request.task.measured(&one.text), likelihood: one.likelihood() };
+    let first = |answers: &[engine::types::Answer]| {
+        let response = |one: &engine::types::Answer| Response {
+            text: request.task.measured(&one.text),
+            likelihood: one.likelihood(),
+        };
         answers.iter().take(samples).map(response).collect::<Vec<_>>()
     };
     let (mut seper, mut deltas) = (Both::default(), Vec::new());

@@ -6,9 +6,7 @@ use super::Context;
 use super::readings::{Side, side};
 use crate::study::data::Question;
 use crate::study::mean::Mean;
-use engine::belief::SampleOptions;
-use engine::rerank::Passage;
-use engine::utility::UtilityRequest;
+use engine::types::{Passage, SampleOptions, UtilityRequest};
 use numeric::rounded;
 use protocol::v1;
 use rag_metrics::agreement::Correlation;
@@ -114,7 +112,7 @@ pub(super) fn listed(numbers: &[usize]) -> String {
 #[cfg(test)]
 pub(super) fn bare_settings() -> super::Settings {
     super::Settings {
-        task: engine::task::Task::default(),
+        task: engine::types::Task::default(),
         passages: None,
         passage_tokens: None,
         samples: 10,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{About, Need};
 use crate::study::StudyError;
 use crate::study::manifest::{self, Uses};
-use engine::task::Task;
+use engine::types::Task;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 

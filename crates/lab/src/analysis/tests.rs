@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-use engine::task::{Task, TaskKind};
+use engine::types::{Task, TaskKind};
 
 fn about(kind: &str) -> About {
     find(kind).unwrap().about()

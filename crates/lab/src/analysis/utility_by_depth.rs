@@ -15,8 +15,7 @@ use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
-use engine::rerank::{MoiOptions, Passage, RerankRequest};
-use engine::utility::UtilityRequest;
+use engine::types::{MoiOptions, Passage, RerankRequest, UtilityRequest};
 use numeric::real;
 use protocol::backend::Refusal;
 

@@ -15,11 +15,8 @@ use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
-use engine::compress::Method;
 use engine::methods;
-use engine::position_bias::ContextOrder;
-use engine::rerank::{Compression, Passage, RerankRequest};
-use engine::utility::UtilityRequest;
+use engine::types::{Compression, CompressionMethod, ContextOrder, Passage, RerankRequest, UtilityRequest};
 use numeric::real;
 use protocol::backend::Refusal;
 use protocol::v1;
@@ -66,11 +63,11 @@ impl Analysis for UtilityOfCompression {
                 ..Shortened::default()
             };
             let (mut contexts, mut rows, mut lengths) = (vec![whole.clone()], vec![row("", 1.0, 0)], Vec::new());
-            for compressor in Method::ALL {
+            for compressor in CompressionMethod::ALL {
                 for ratio in RATIOS {
                     let short = compressed(question, context, &whole, (compressor, ratio)).await?;
                     // The method `retriever` reads nothing, so its answer does not report cuts.
-                    if compressor == Method::LongLlmLingua {
+                    if compressor == CompressionMethod::LongLlmLingua {
                         lengths = short.read;
                     }
                     rows.push(row(compressor.name(), ratio, short.left));
@@ -192,13 +189,13 @@ async fn compressed(
     question: &Question,
     context: &Context<'_>,
     whole: &[Passage],
-    (compressor, ratio): (Method, f64),
+    (compressor, ratio): (CompressionMethod, f64),
 ) -> Result<Compressed, Refusal> {
     // LongLLMLingua needs its own ranking (its r_k). Selective-Context does not rank.
-    let ranked = if compressor == Method::LongLlmLingua { compressor.name() } else { "retriever" };
+    let ranked = if compressor == CompressionMethod::LongLlmLingua { compressor.name() } else { "retriever" };
     let request = RerankRequest {
         method: methods::find(ranked),
-        context_order: ContextOrder::Given,
+        context_order: ContextOrder::Input,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(compressor) }),
         ..context.rerank_request(question, whole.to_vec())
     };

@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use self::file::ExportFile;
 use crate::study::journal::{Entry, Timing};
 use crate::study::{Answered, Event, Named, Record, StudyError, ask_all, fingerprint};
+use engine::Engine;
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::prompt::TEMPLATE_VERSION;
-use engine::rerank::Passage;
-use engine::{Engine, EngineError};
+use engine::types::{EngineError, Passage};
 use files::labelled::LabelledList;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
@@ -129,8 +129,9 @@ pub async fn export(
     if file.dropped > 0 {
         notify(Event::Dropped(file.dropped));
     }
-    let ask =
-        async |one: &Chosen<'_>| Ok(Answered::from(engine.preferences(&Call::local(), one.request(settings)).await?));
+    let ask = async |one: &Chosen<'_>| {
+        Ok(Answered::from(engine.preferences.score(&Call::local(), one.request(settings)).await?))
+    };
     let begun = file.done;
     let keep = |entry: Entry<Preferences>, _: Timing| {
         let was_refused = entry.error.is_some();
@@ -146,7 +147,7 @@ impl Record for Preferences {}
 /// The dependencies of the lines, without the conditions.
 fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, EngineError> {
     let generator = engine.generator()?;
-    let frame = engine.prompt_frame()?;
+    let frame = engine.preferences.prompt_frame()?;
     let permutations = match settings.scored {
         Scored::Orders(count) => Some(count),
         Scored::Tokens | Scored::Passages => None,
@@ -160,7 +161,7 @@ fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, En
         ("adapter", json!(adapter)),
         ("chat", json!(generator.info.chat)),
         ("template_version", json!(TEMPLATE_VERSION)),
-        ("opening_tokens", json!(frame.opening)),
+        ("opening_tokens", json!(frame.prefix)),
         ("cue_tokens", json!(frame.cue)),
         ("permutations", json!(permutations)),
         ("passages", json!(settings.passages)),

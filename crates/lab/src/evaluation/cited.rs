@@ -38,7 +38,7 @@ mod tests {
     use super::super::line::Ranked;
     use super::*;
     use crate::odd;
-    use engine::rerank::Passage;
+    use engine::types::Passage;
     use files::{self, Warnings};
 
     /// The second passage was read first, so `[1]` cites it.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::methods::GIVEN;
 use crate::study::StudyError;
-use engine::rerank::Passage;
+use engine::types::Passage;
 use files::corpus::{self, QueryText};
 use files::{self, Empty, Warnings, trec};
 use numeric::descending;

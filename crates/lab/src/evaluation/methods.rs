@@ -1,6 +1,7 @@
 //! Rankers of a list: the order of the data, or a ranking method of the engine.
 
-use engine::methods::{self, MethodRef};
+use engine::methods;
+use engine::types::MethodRef;
 
 /// Name of the ranker that keeps the order of the data.
 pub const GIVEN: &str = "given";

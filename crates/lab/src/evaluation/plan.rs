@@ -7,10 +7,7 @@ use super::data::Data;
 use super::methods::Ranker;
 use crate::study::manifest::{self, Uses};
 use crate::study::{StudyError, distinct};
-use engine::belief::SampleOptions;
-use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
-use engine::models::Role;
-use engine::task::TaskKind;
+use engine::types::{Annotator, EvaluateRequest, Role, SampleOptions, TaskKind, default_metrics};
 use protocol::backend::ModelIdentity;
 use rag_metrics::rank::Metric;
 
@@ -165,8 +162,7 @@ mod tests {
     use super::*;
     use crate::evaluation::data::Query;
     use crate::evaluation::methods::GIVEN;
-    use engine::belief::MeasureOptions;
-    use engine::task::Task;
+    use engine::types::{MeasureOptions, Task};
     use rag_metrics::resample::Statistics;
 
     fn settings(ranker: &str, annotators: &[&str], task: Task) -> Settings {

@@ -10,7 +10,7 @@ use super::line::{Line, Ranked};
 use crate::study::mean::{Gain, Mean, mean_of};
 use crate::study::warned::{self, Warned};
 use crate::study::{Refused, Results};
-use engine::evaluate::Annotator;
+use engine::types::Annotator;
 use numeric::{mean, real, rounded};
 use rag_metrics::agreement::Correlation;
 use rag_metrics::input::correlated;

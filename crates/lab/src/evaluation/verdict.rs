@@ -6,7 +6,7 @@
 
 use super::summary::{Comparison, Difference, Row, Summary, System};
 use crate::study::mean::{Gain, plain_p};
-use engine::evaluate::Annotator;
+use engine::types::Annotator;
 use numeric::real;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::Statistics;

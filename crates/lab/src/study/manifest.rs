@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::StudyError;
-use engine::belief::TextPair;
-use engine::methods::MethodRef;
+use engine::types::MethodRef;
+use prefix_scheduler::model::entailment::TextPair;
 use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
 /// The entry of every manifest that names the program and the version of the files.
@@ -119,7 +119,7 @@ pub(super) async fn check(
 mod tests {
     use super::*;
     use engine::methods;
-    use engine::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
 
     fn manifest(models: &ModelIdentity, uses: Uses) -> Map<String, Value> {
         of("a study", models, uses, json!({ "seed": 0 }))
@@ -130,7 +130,7 @@ mod tests {
         let models = ModelIdentity::scripted("");
         let began = manifest(&models, Uses::default());
         assert!(differences(&began, &began).is_empty());
-        let replica = ModelIdentity { generator: "cd".to_owned(), frame: Some(Frame::Plain), ..models };
+        let replica = ModelIdentity { generator: "cd".to_owned(), frame: Some(PromptFormat::Plain), ..models };
         let changed = differences(&began, &manifest(&replica, Uses::default()));
         assert_eq!(
             changed,
@@ -148,9 +148,9 @@ mod tests {
             ["chat_template", "jinja", "scorer_chat_template", "scorer_jinja"].map(|key| own.get(key).cloned())
         };
         let (plain, jinja) = (Some(json!(false)), Some(json!(true)));
-        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Chat)), [None, None, None, None]);
-        assert_eq!(frames(Some(Frame::Plain), None), [plain.clone(), None, None, None]);
-        assert_eq!(frames(Some(Frame::Jinja), Some(Frame::Plain)), [None, jinja, plain, None]);
+        assert_eq!(frames(Some(PromptFormat::Chat), Some(PromptFormat::Chat)), [None, None, None, None]);
+        assert_eq!(frames(Some(PromptFormat::Plain), None), [plain.clone(), None, None, None]);
+        assert_eq!(frames(Some(PromptFormat::Jinja), Some(PromptFormat::Plain)), [None, jinja, plain, None]);
     }
 
     #[test]

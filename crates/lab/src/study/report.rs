@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::Refused;
 use super::chart::Chart;
 use super::mean::{Mean, NONE};
-use engine::prompt::Frame;
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 
@@ -126,9 +126,9 @@ impl Report {
 }
 
 /// The models, for figures: the prompt format, or the configured one, and the scorer if it scores.
-pub fn model(models: &ModelIdentity, frame: Option<Frame>, by_scorer: bool) -> Value {
+pub fn model(models: &ModelIdentity, frame: Option<PromptFormat>, by_scorer: bool) -> Value {
     let mut model = json!({ "model": models.name, "sha256": models.generator, "encoding": models.encoding });
-    let name = |frame: Frame| frame.name();
+    let name = |frame: PromptFormat| frame.name();
     let scorer = models.scorer.as_ref().filter(|_| by_scorer);
     for (key, value) in [
         ("frame", frame.or(models.frame).map(name)),

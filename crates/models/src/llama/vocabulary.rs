@@ -8,7 +8,7 @@ use llama_cpp_2::token::LlamaToken;
 
 use super::chat_template::{self, Marks};
 use super::load;
-use prefix_scheduler::model::{Frame, ModelError, Tokenizer};
+use prefix_scheduler::model::{ModelError, PromptFormat, Tokenizer};
 use prefix_scheduler::plan::Token;
 
 /// The vocabulary and metadata of a GGUF file.
@@ -214,13 +214,13 @@ impl Tokenizer for Vocabulary {
         vocabulary.is_eog(token) || vocabulary.is_control(token)
     }
 
-    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String> {
-        let Some(template) = self.model.chat_template(None).ok().filter(|_| frame != Frame::Plain) else {
+    fn chat_frame(&self, frame: PromptFormat) -> Result<Option<(String, String)>, String> {
+        let Some(template) = self.model.chat_template(None).ok().filter(|_| frame != PromptFormat::Plain) else {
             return Ok(None);
         };
         let rendered = match frame {
-            Frame::Jinja => evaluated(&self.model, &template)?,
-            Frame::Chat | Frame::Plain => {
+            PromptFormat::Jinja => evaluated(&self.model, &template)?,
+            PromptFormat::Chat | PromptFormat::Plain => {
                 recognised(&self.model, &template).ok_or("llama.cpp does not know it by its marks")?
             }
         };
@@ -249,10 +249,10 @@ mod tests {
     fn a_template_that_llama_cpp_does_not_know_is_evaluated() {
         let vocabulary = golden("byte_level");
         let frame = Some(("<|end|>[".to_owned(), "]<|end|>".to_owned()));
-        assert_eq!(vocabulary.chat_frame(Frame::Jinja), Ok(frame));
-        assert_eq!(vocabulary.chat_frame(Frame::Plain), Ok(None));
-        assert!(vocabulary.chat_frame(Frame::Chat).unwrap_err().contains("llama.cpp does not know"));
-        let refused = golden("sentence_piece").chat_frame(Frame::Jinja).unwrap_err();
+        assert_eq!(vocabulary.chat_frame(PromptFormat::Jinja), Ok(frame));
+        assert_eq!(vocabulary.chat_frame(PromptFormat::Plain), Ok(None));
+        assert!(vocabulary.chat_frame(PromptFormat::Chat).unwrap_err().contains("llama.cpp does not know"));
+        let refused = golden("sentence_piece").chat_frame(PromptFormat::Jinja).unwrap_err();
         assert!(refused.contains("only with documents"), "{refused}");
     }
 

@@ -4,7 +4,7 @@ use super::YesNoPrompt;
 
 /// Use of the chat template of the model's file in prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Frame {
+pub enum PromptFormat {
     /// The template that llama.cpp takes the file's for. It knows templates by their marks and does not evaluate them.
     #[default]
     Chat,
@@ -14,7 +14,7 @@ pub enum Frame {
     Plain,
 }
 
-impl Frame {
+impl PromptFormat {
     /// All prompt formats.
     pub const ALL: [Self; 3] = [Self::Chat, Self::Jinja, Self::Plain];
 
@@ -32,8 +32,8 @@ impl Frame {
 /// Identity under which measurements of a generator, such as its position bias, are stored: its [`weights`](super::weights), the
 /// frame of its prompts where it is not llama.cpp's, and the prompt of a causal reranker.
 #[must_use]
-pub fn measured_on(weights: &str, frame: Frame, yes_no: YesNoPrompt) -> String {
-    let frame = (frame != Frame::Chat).then(|| frame.name());
+pub fn measured_on(weights: &str, frame: PromptFormat, yes_no: YesNoPrompt) -> String {
+    let frame = (frame != PromptFormat::Chat).then(|| frame.name());
     let yes_no = (yes_no != YesNoPrompt::Generic).then(|| yes_no.name());
     std::iter::once(weights).chain(frame).chain(yes_no).collect::<Vec<_>>().join("-")
 }
@@ -45,9 +45,9 @@ mod tests {
     /// A profile that was measured with the template says nothing about prompts without it.
     #[test]
     fn measurements_belong_to_a_frame() {
-        let of = Frame::ALL.map(|frame| measured_on("aa+bbx1", frame, YesNoPrompt::Generic));
+        let of = PromptFormat::ALL.map(|frame| measured_on("aa+bbx1", frame, YesNoPrompt::Generic));
         assert_eq!(of, ["aa+bbx1", "aa+bbx1-jinja", "aa+bbx1-plain"]);
-        let reranker = Frame::ALL.map(|frame| measured_on("aa", frame, YesNoPrompt::Qwen3));
+        let reranker = PromptFormat::ALL.map(|frame| measured_on("aa", frame, YesNoPrompt::Qwen3));
         assert_eq!(reranker, ["aa-qwen3", "aa-jinja-qwen3", "aa-plain-qwen3"]);
     }
 }

@@ -10,7 +10,7 @@ mod yes_no;
 
 use std::ops::Range;
 
-pub use frame::{Frame, measured_on};
+pub use frame::{PromptFormat, measured_on};
 pub use yes_no::YesNoPrompt;
 
 use crate::plan::{Reads, Token};
@@ -223,11 +223,11 @@ pub trait Tokenizer: Send + Sync {
     fn ends_turn(&self, token: Token) -> bool;
 
     /// Chat template around the user's message: the text before the message, and the text between message and answer.
-    /// `None` for [`Frame::Plain`] and for a model without a chat template.
+    /// `None` for [`PromptFormat::Plain`] and for a model without a chat template.
     ///
     /// # Errors
     /// Why the template of the model's file gives no such text.
-    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String>;
+    fn chat_frame(&self, frame: PromptFormat) -> Result<Option<(String, String)>, String>;
 }
 
 /// Description of a loaded generator.
@@ -250,7 +250,7 @@ pub struct GeneratorInfo {
     /// True if prompts use the model's chat template.
     pub chat: bool,
     /// The configured prompt format.
-    pub frame: Frame,
+    pub frame: PromptFormat,
     /// The prompt of the method `yes-no`.
     pub yes_no: YesNoPrompt,
     /// Device that computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
@@ -298,8 +298,8 @@ impl GeneratorInfo {
 
     /// The prompt format in use: the configured one, or plain text for a model without a template.
     #[must_use]
-    pub const fn frame_in_use(&self) -> Frame {
-        if self.chat { self.frame } else { Frame::Plain }
+    pub const fn frame_in_use(&self) -> PromptFormat {
+        if self.chat { self.frame } else { PromptFormat::Plain }
     }
 }
 

@@ -3,9 +3,9 @@
 use super::{Backend, BackendError};
 use crate::client::{self, ClientError};
 use crate::v1;
-use engine::methods::MethodRef;
-use engine::models::Role;
-use engine::prompt::{Frame, RANKING_VERSION, TEMPLATE_VERSION, YesNoPrompt};
+use engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
+use engine::types::{MethodRef, Role};
+use prefix_scheduler::model::{PromptFormat, YesNoPrompt};
 
 /// The models and prompts that results depend on.
 pub struct ModelIdentity {
@@ -18,12 +18,12 @@ pub struct ModelIdentity {
     /// The generator's adapter: SHA-256 of its file and its scale. `None` without one.
     pub adapter: Option<String>,
     /// The generator's prompt format. `None` if a server does not report it.
-    pub frame: Option<Frame>,
+    pub frame: Option<PromptFormat>,
     /// The scorer: SHA-256 of its file and tensor type, and those of its adapter with the scale. `None` if the generator
     /// scores.
     pub scorer: Option<String>,
     /// The scorer's prompt format. `None` without a scorer, and if a server does not report it.
-    pub scorer_frame: Option<Frame>,
+    pub scorer_frame: Option<PromptFormat>,
     /// The reranker and embedding model: role and `scores_sha256`.
     pub beside: Vec<(Role, String)>,
     /// The generator's calibrated position profiles, which decide how contexts are ordered. `None` if the order does not
@@ -49,11 +49,11 @@ fn adapted(sha256: &str, scale: f32) -> String {
 }
 
 /// The format of a server's prompts. A server that has not read the model's file reports neither format nor hash.
-fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
+fn frame_of(model: &v1::ModelInfo) -> Option<PromptFormat> {
     let frame = match (model.chat_template, model.jinja) {
-        (false, _) => Frame::Plain,
-        (true, false) => Frame::Chat,
-        (true, true) => Frame::Jinja,
+        (false, _) => PromptFormat::Plain,
+        (true, false) => PromptFormat::Chat,
+        (true, true) => PromptFormat::Jinja,
     };
     (!model.sha256.is_empty()).then_some(frame)
 }
@@ -115,7 +115,7 @@ impl ModelIdentity {
             ranking: "ranking".to_owned(),
             scores_as_reranker: false,
             adapter: None,
-            frame: Some(Frame::Chat),
+            frame: Some(PromptFormat::Chat),
             scorer: None,
             scorer_frame: None,
             profiles: None,
@@ -140,7 +140,7 @@ impl ModelIdentity {
     /// without any.
     pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
         let roles: Vec<Role> =
-            methods.into_iter().flat_map(|method| [method.beside(), method.signal()]).flatten().collect();
+            methods.into_iter().flat_map(|method| [method.passage_model(), method.mixed_model()]).flatten().collect();
         let asked = self.beside.iter().filter(|(role, _)| roles.contains(role));
         let names: Vec<String> = asked.map(|(role, sha256)| format!("{} {sha256}", role.name())).collect();
         (!names.is_empty()).then_some(names)
@@ -152,9 +152,9 @@ impl ModelIdentity {
         let keys =
             [(self.frame, ["chat_template", "jinja"]), (self.scorer_frame, ["scorer_chat_template", "scorer_jinja"])];
         keys.into_iter().filter_map(|(frame, [template, jinja])| match frame? {
-            Frame::Chat => None,
-            Frame::Jinja => Some((jinja, true)),
-            Frame::Plain => Some((template, false)),
+            PromptFormat::Chat => None,
+            PromptFormat::Jinja => Some((jinja, true)),
+            PromptFormat::Plain => Some((template, false)),
         })
     }
 
@@ -290,7 +290,7 @@ mod tests {
             let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
             models.frames().collect::<Vec<_>>()
         };
-        let [chat, jinja, plain] = Frame::ALL.map(Some);
+        let [chat, jinja, plain] = PromptFormat::ALL.map(Some);
         assert_eq!((entries(chat, None), entries(chat, chat)), (vec![], vec![]));
         assert_eq!(entries(plain, chat), [("chat_template", false)]);
         assert_eq!(entries(chat, plain), [("scorer_chat_template", false)]);
@@ -336,7 +336,7 @@ mod tests {
         };
         assert_eq!(
             [of("ab", true, true), of("ab", true, false), of("ab", false, false), of("", false, false)],
-            [Some(Frame::Jinja), Some(Frame::Chat), Some(Frame::Plain), None]
+            [Some(PromptFormat::Jinja), Some(PromptFormat::Chat), Some(PromptFormat::Plain), None]
         );
     }
 

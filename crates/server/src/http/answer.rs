@@ -12,7 +12,7 @@ use super::own;
 use super::request::Asked;
 use super::score::AskedScores;
 use crate::peers::{self, ComputeCost, characters, in_a_header};
-use engine::rerank::{PairScores, Ranked, Reranked, Usage};
+use engine::types::{PairScores, Ranked, Reranked, Usage};
 
 /// The JSON around the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 
 use super::json::{Object, Text, elements, text, word};
 use engine::rerank::places_of;
-use engine::{EngineError, MOST_REPEATED, clipped};
+use engine::types::EngineError;
+use rag_metrics::{MOST_REPEATED, clipped};
 
 /// A document: a title, which may be empty, and a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

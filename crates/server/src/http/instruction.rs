@@ -2,8 +2,7 @@
 
 use super::json::Object;
 use super::own;
-use engine::EngineError;
-use engine::rerank::RerankRequest;
+use engine::types::{EngineError, RerankRequest};
 
 /// vLLM's variables for the model's prompt. Only `instruction` is read.
 const VARIABLES: &str = "chat_template_kwargs";
@@ -42,7 +41,7 @@ pub(super) fn read(
     let Some(field) = given(object).filter(|_| !object.has(own::INSTRUCTION)) else { return Ok(own::INSTRUCTION) };
     let method = request.method();
     if method.knows_rerankers() {
-        request.opening.instruction = text(object, field)?;
+        request.prefix.instruction = text(object, field)?;
         return Ok(field);
     }
     let own = own::INSTRUCTION;
@@ -83,7 +82,7 @@ mod tests {
             let mut request = RerankRequest { method: methods::find(method), ..RerankRequest::default() };
             let mut warnings = Vec::new();
             assert_eq!(read(&object, &mut request, &mut warnings).unwrap(), name, "{body}");
-            assert_eq!((&*request.opening.instruction, !warnings.is_empty()), (taken, warned), "{body}");
+            assert_eq!((&*request.prefix.instruction, !warnings.is_empty()), (taken, warned), "{body}");
         }
         let object = Object::read(r#"{"chat_template_kwargs": {"instruction": 1}}"#, "", &NAMES).unwrap();
         let faulty = text(&object, given(&object).unwrap()).unwrap_err();

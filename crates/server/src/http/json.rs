@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use engine::EngineError;
+use engine::types::EngineError;
 use files::json::without_half_surrogates;
 
 /// Most elements of a list: the most passages that a configuration can allow.

@@ -43,8 +43,7 @@ use crate::observe::record::Recorded;
 use crate::transport::{Authenticate, MESSAGE, Refused, Tokens};
 use answer::Envelope;
 use engine::Engine;
-use engine::methods::MethodRef;
-use engine::rerank::RerankRequest;
+use engine::types::{MethodRef, RerankRequest};
 use model::{Choice, Names};
 use paths::ModelOfPath;
 use prefix_scheduler::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
@@ -222,7 +221,7 @@ async fn admitted(http: Arc<Http>, route: &'static Route, named: Option<String>,
     let id = terms.id.clone().unwrap_or_default();
     // The call cannot know yet if the generator is needed: the body decides.
     let Ok(call) = http.admission.admit_unread(terms) else {
-        return Problem::from(http.engine.queue_full()).response(route.shape(), &id);
+        return Problem::from(http.engine.models().queue_full()).response(route.shape(), &id);
     };
     let mut shape = route.shape();
     let outcome = call.run(Box::pin(answered(&http, route, named, &call, body, &mut shape))).await;
@@ -251,7 +250,7 @@ async fn answered(
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
             *shape = asked_in;
             let asked = asked?;
-            let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
+            let ranked = http.engine.reranker.rerank(call, asked.request.clone(), None).await;
             let ranked = ranked.map_err(|error| asked.named(error))?;
             let model = http.model_of(&asked.request);
             tracing::debug!(
@@ -269,7 +268,7 @@ async fn answered(
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;
             let Choice { method, scorer, .. } = asked.choice;
-            let scored = http.engine.score_pairs(call, asked.pairs.clone(), method, scorer).await;
+            let scored = http.engine.reranker.score_pairs(call, asked.pairs.clone(), method, scorer).await;
             let scored = scored.map_err(|error| asked.named(error))?;
             tracing::debug!(
                 pairs = scored.scores.len(),
@@ -296,7 +295,7 @@ async fn receive(body: Body, most: usize, patience: Duration) -> Result<Bytes, P
 impl Http {
     /// Name of the model that a request asks, as stated in answers; the method's name if the method asks no model.
     fn model_of(&self, request: &RerankRequest) -> String {
-        self.engine.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
+        self.engine.reranker.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
     }
 
     fn names(&self) -> Names {

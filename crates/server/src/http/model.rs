@@ -2,9 +2,11 @@
 
 use super::json::Object;
 use super::problem::Problem;
-use engine::methods::{self, MethodRef};
-use engine::models::{GeneratorModel, Role};
-use engine::{Engine, EngineError, quoted};
+use engine::Engine;
+use engine::methods;
+use engine::models::GeneratorModel;
+use engine::types::{EngineError, MethodRef, Role};
+use rag_metrics::quoted;
 
 const METHOD: &str = "rerankd_method";
 
@@ -38,7 +40,7 @@ const UNNAMED: &str = "default/not-specified";
 pub(super) struct Choice {
     /// `None` for the engine's default method.
     pub method: Option<MethodRef>,
-    /// As [`engine::rerank::RerankRequest::scorer`].
+    /// As [`engine::types::RerankRequest::scorer`].
     pub scorer: &'static str,
     /// Tells the caller that the named model is not one of this server's.
     pub warning: Option<String>,
@@ -63,8 +65,8 @@ impl Names {
             answering.push(Role::Generator.name().to_owned());
         }
         let loading = generators.iter().any(|model| model.get().is_err());
-        let asking = methods::all().filter(|method| method.beside().is_some());
-        let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
+        let asking = methods::all().filter(|method| method.passage_model().is_some());
+        let beside = asking.filter_map(|method| Some((engine.reranker.model_of(method)?, method))).collect();
         Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
     }
 
@@ -170,7 +172,7 @@ impl Names {
         // anyway.
         let scores = is(&self.scoring);
         let asks_another = |method: &MethodRef| {
-            method.beside().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
+            method.passage_model().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
         };
         if let Some(other) = named.filter(asks_another) {
             return Err(invalid(format!("{} does not ask this model", other.name())).into());

@@ -24,7 +24,7 @@ mod tests {
     use crate::http::request::{COMMON, RANKING};
     use crate::http::terms::TIMEOUT;
     use crate::peers::ComputeCost;
-    use engine::rerank::Usage;
+    use engine::types::Usage;
     use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME};
 
     /// The headers that set a request's terms and trace, at every path that ranks.

@@ -4,10 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::json::{Object, elements};
-use engine::EngineError;
-use engine::fusing::Signals;
-use engine::methods::Stage;
-use engine::rerank::{Ranked, RerankRequest};
+use engine::types::{EngineError, Ranked, RankingStage, RerankRequest, ScoreParts};
 
 /// The retriever's scores, one per document; null if there is none.
 const SCORES: &str = "rerankd_scores";
@@ -35,9 +32,9 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     request.score_threshold = object.number(THRESHOLD)?;
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
     request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
-    request.opening.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
+    request.prefix.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
     request.latency_budget_ms = object.number(LATENCY)?;
-    request.moi.token_budget = object.count(TOKENS, 1)?;
+    request.token_budget = object.count(TOKENS, 1)?;
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
     let Some(scores) = elements(value, SCORES)? else {
         return Err(EngineError::invalid(SCORES, "must be a list of numbers"));
@@ -61,9 +58,9 @@ pub(super) fn details(object: &Object<'_, '_>) -> Result<bool, EngineError> {
 /// The details of a result, with the names of rerankd.v1.
 pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
     let stage = match passage.stage {
-        Stage::Retriever => "STAGE_RETRIEVER",
-        Stage::Alone => "STAGE_ALONE",
-        Stage::Together => "STAGE_TOGETHER",
+        RankingStage::Retriever => "STAGE_RETRIEVER",
+        RankingStage::Alone => "STAGE_ALONE",
+        RankingStage::Together => "STAGE_TOGETHER",
     };
     item.insert("utility".into(), passage.utility.into());
     item.insert("tokens_cut".into(), passage.tokens_cut.into());
@@ -73,7 +70,7 @@ pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
             item.insert(name.into(), value.into());
         }
     }
-    if let Some(Signals { model, embedding, source }) = passage.signals {
+    if let Some(ScoreParts { model, embedding, source }) = passage.score_parts {
         let known = [("model", model), ("embedding", embedding), ("source", source)];
         let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         item.insert("signals".into(), Value::Object(known.collect()));
@@ -91,7 +88,7 @@ pub(super) fn called(field: &str) -> Option<String> {
         "only_helpful" => ONLY_HELPFUL,
         "method" => "rerankd_method",
         "latency_budget_ms" => LATENCY,
-        "moi.token_budget" => TOKENS,
+        "token_budget" => TOKENS,
         // A body has no method options. Their faults follow from the method and the list.
         _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
         _ => return None,
@@ -117,7 +114,7 @@ pub(super) fn said(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::rerank::Passage;
+    use engine::types::Passage;
 
     fn asked(body: &str) -> Result<RerankRequest, String> {
         let object = Object::read(body, "", &FIELDS).unwrap();
@@ -135,8 +132,8 @@ mod tests {
         let request = asked(body).unwrap();
         let scores: Vec<_> = request.passages.iter().map(|passage| passage.retriever_score).collect();
         assert_eq!((scores, request.score_threshold), (vec![Some(3.0), None], Some(0.25)));
-        assert_eq!((request.latency_budget_ms, request.moi.token_budget), (Some(250.5), Some(900)));
-        assert!(request.auto_k && request.only_helpful && request.opening.instruction == "Find code.");
+        assert_eq!((request.latency_budget_ms, request.token_budget), (Some(250.5), Some(900)));
+        assert!(request.auto_k && request.only_helpful && request.prefix.instruction == "Find code.");
         let none = asked(r#"{"rerankd_scores": null, "rerankd_auto_k": false}"#).unwrap();
         assert!(none.passages.iter().all(|passage| passage.retriever_score.is_none()) && !none.auto_k);
     }
@@ -163,7 +160,7 @@ mod tests {
         assert_eq!(called("auto_k").unwrap(), "rerankd_auto_k");
         assert_eq!(called("passages[3].text"), None);
         assert_eq!(called("method").unwrap(), "rerankd_method");
-        assert_eq!(called("moi.token_budget").unwrap(), "rerankd_token_budget");
+        assert_eq!(called("token_budget").unwrap(), "rerankd_token_budget");
         assert_eq!(said("latency_budget_ms does not suffice"), "rerankd_latency_budget_ms does not suffice");
         assert_eq!(said("some passages have no retriever_score"), "some passages have no rerankd_scores");
         assert_eq!(said("auto_k had no effect"), "rerankd_auto_k had no effect");

@@ -9,8 +9,9 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::answer::json_response;
-use engine::{EngineError, MOST_REPEATED, brief, clipped, quoted};
+use engine::types::EngineError;
 use prefix_scheduler::call::{Refusal, Stopped};
+use rag_metrics::{MOST_REPEATED, brief, clipped, quoted};
 
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);

@@ -13,11 +13,9 @@ use super::model::{Choice, Names};
 use super::own;
 use super::problem::{Problem, Shape};
 use crate::peers;
-use engine::methods::MethodRef;
 use engine::models::ServedGenerator;
-use engine::prompt::CutSide;
-use engine::rerank::{Passage, RerankRequest};
-use engine::{EngineError, Limits, MOST_REPEATED, clipped, quoted};
+use engine::types::{CutSide, EngineError, Limits, MethodRef, Passage, RerankRequest};
+use rag_metrics::{MOST_REPEATED, clipped, quoted};
 
 /// Fields that bodies of every shape may have.
 pub(super) const COMMON: [&str; 11] = [

@@ -8,8 +8,7 @@ use super::own;
 use super::problem::Problem;
 use super::request::{COMMON, Reader, cut_side, raw_scores, truncate, whole};
 use crate::peers;
-use engine::EngineError;
-use engine::rerank::Pair;
+use engine::types::{EngineError, Pair};
 
 /// Field names of the two sides of the pairs.
 const SIDES: [(&str, &str); 4] =
@@ -122,7 +121,7 @@ mod tests {
     use crate::http::HttpOptions;
     use crate::http::model::Names;
     use crate::http::problem::Shape;
-    use engine::Limits;
+    use engine::types::Limits;
 
     fn read(body: &str) -> Result<AskedScores, Problem> {
         let options = HttpOptions::default();

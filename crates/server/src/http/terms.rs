@@ -6,8 +6,8 @@ use axum::http::request::Parts;
 
 use super::problem::Problem;
 use crate::transport::{Caller, Peer};
-use engine::quoted;
 use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME, Priority, Terms, deadline};
+use rag_metrics::quoted;
 
 /// Timeout of the caller, in milliseconds.
 pub(super) const TIMEOUT: &str = "x-request-timeout-ms";

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
 use engine::Engine;
-use engine::models::{GeneratorModel, Role};
+use engine::models::GeneratorModel;
+use engine::types::Role;
 use numeric::real;
 use prefix_scheduler::scheduler::generator::Stats;
 use prefix_scheduler::warm::Figures;

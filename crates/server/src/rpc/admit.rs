@@ -10,7 +10,7 @@ use tonic::{Request, Status};
 
 use super::edge::{self, Edge};
 use super::status;
-use engine::EngineError;
+use engine::types::EngineError;
 use prefix_scheduler::call::{Call, Terms};
 
 /// A service whose handlers find their [`Call`] in the request: [`call`], or [`terms`] for a stream of requests.

@@ -5,8 +5,7 @@ use tonic::{Request, Response, Status};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::{admit, status};
-use engine::EngineError;
-use engine::belief::BeliefEvent;
+use engine::types::{BeliefEvent, EngineError};
 use prefix_scheduler::model::entailment::TextPair;
 use protocol::convert::{narrow, usage, wide};
 use protocol::v1::belief_service_server::BeliefService;
@@ -44,7 +43,7 @@ impl BeliefService for Service {
         let engine = self.edge.engine.clone();
         let work = |listener| async move {
             let work = async {
-                let sampled = engine.sample(&call, request, Some(listener)).await?;
+                let sampled = engine.sampler.sample(&call, request, Some(listener)).await?;
                 Ok::<_, EngineError>((sampled, engine.generator()?))
             };
             let (sampled, generator) = answer(&call, Box::pin(work)).await?;
@@ -68,7 +67,7 @@ impl BeliefService for Service {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
         let pairs = wire.pairs.into_iter().map(|pair| TextPair::new(pair.premise, pair.hypothesis));
-        let judged = answer(&call, self.edge.engine.entail(&call, pairs.collect(), &wire.question)).await?;
+        let judged = answer(&call, self.edge.engine.belief.entail(&call, pairs.collect(), &wire.question)).await?;
         Ok(Response::new(v1::EntailResponse {
             verdicts: judged.verdicts.iter().map(convert_belief::verdict).collect(),
             judged_pairs: narrow(judged.judged),
@@ -81,7 +80,7 @@ impl BeliefService for Service {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
         let rule = convert_belief::rule(wire.rule, wire.threshold, "rule").map_err(refused)?;
-        let work = self.edge.engine.cluster(&call, &wire.texts, &wire.question, rule);
+        let work = self.edge.engine.belief.cluster(&call, &wire.texts, &wire.question, rule);
         let (clusters, judged) = answer(&call, work).await?;
         Ok(Response::new(v1::ClusterResponse {
             cluster_of: clusters.of.into_iter().map(narrow).collect(),
@@ -96,7 +95,7 @@ impl BeliefService for Service {
     ) -> Result<Response<v1::CheckCitationsResponse>, Status> {
         let call = admit::call(&request)?;
         let request = convert_citation::request(request.into_inner());
-        let report = answer(&call, self.edge.engine.check_citations(&call, request)).await?;
+        let report = answer(&call, self.edge.engine.citations.check(&call, request)).await?;
         Ok(Response::new(convert_citation::response(report)))
     }
 }

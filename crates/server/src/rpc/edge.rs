@@ -9,7 +9,8 @@ use tonic::codegen::http;
 use super::status;
 use crate::observe::record::Recorded;
 use crate::transport::{Caller, Peer};
-use engine::{Engine, EngineError};
+use engine::Engine;
+use engine::types::EngineError;
 use prefix_scheduler::call::{
     Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Terms, deadline,
 };
@@ -43,7 +44,7 @@ impl Edge {
         let unread = UNREAD.contains(&terms.operation.as_str());
         let place = if reads || unread { Place::Generator } else { Place::Beside };
         let admitted = if unread { self.admission.admit_unread(terms) } else { self.admission.admit(terms, place) };
-        let call = admitted.map_err(|_| status::of(&self.engine.queue_full_at(place)))?;
+        let call = admitted.map_err(|_| status::of(&self.engine.models().queue_full_at(place)))?;
         let models = self.engine.models();
         let model = if fills { models.scoring("") } else { models.generator(None) };
         if reads && let Ok(model) = model {
@@ -62,7 +63,7 @@ impl Edge {
             Some(bound) => tokio::time::timeout(bound, admitted).await,
             None => Ok(admitted.await),
         };
-        let admitted = admitted.map_err(|_| self.engine.queue_full_at(place));
+        let admitted = admitted.map_err(|_| self.engine.models().queue_full_at(place));
         admitted.and_then(|call| call.map_err(EngineError::from)).map_err(|error| status::of(&error))
     }
 }

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::edge::answer;
 use super::{admit, status};
-use engine::EngineError;
+use engine::types::EngineError;
 use moi::task::fit_moi;
 use numeric::Interrupt;
 use prefix_scheduler::call::{Call, Lane};

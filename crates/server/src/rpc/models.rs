@@ -6,10 +6,11 @@ use tonic::{Request, Response, Status};
 
 use super::edge::Edge;
 use super::status;
-use engine::models::{GeneratorModel, Role};
+use engine::models::GeneratorModel;
 use engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
+use engine::types::Role;
 use moi::profile::Subject;
-use prefix_scheduler::model::{Frame, GeneratorInfo};
+use prefix_scheduler::model::{GeneratorInfo, PromptFormat};
 use prefix_scheduler::scheduler::Status as WorkerStatus;
 use prefix_scheduler::scheduler::reranker::PassageScorer;
 use prefix_scheduler::warm::Figures;
@@ -184,7 +185,7 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
         adapter: info.adapter.as_ref().map(adapter_to_wire),
-        jinja: info.frame_in_use() == Frame::Jinja,
+        jinja: info.frame_in_use() == PromptFormat::Jinja,
         compute: info.compute.clone(),
     }
 }

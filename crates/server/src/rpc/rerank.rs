@@ -6,8 +6,7 @@ use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::questions::{Answers, StreamBounds, answer_each};
 use super::{admit, status};
-use engine::EngineError;
-use engine::rerank::{RerankRequest, Reranked};
+use engine::types::{EngineError, RerankRequest, Reranked};
 use prefix_scheduler::call::{Call, Terms};
 use protocol::v1::rerank_service_server::RerankService;
 use protocol::{convert, v1};
@@ -29,7 +28,8 @@ impl Service {
         request: RerankRequest,
         sent: &convert::Sent,
     ) -> Result<v1::RerankResponse, Status> {
-        let work = async { Ok::<_, EngineError>(respond(self.edge.engine.rerank(call, request, None).await?, sent)) };
+        let work =
+            async { Ok::<_, EngineError>(respond(self.edge.engine.reranker.rerank(call, request, None).await?, sent)) };
         answer(call, Box::pin(work)).await
     }
 
@@ -42,8 +42,8 @@ impl Service {
     ) -> Result<v1::RerankResponse, Status> {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
         // Checked before it waits for a slot and holds its memory.
-        self.edge.engine.check_rerank(&request).map_err(|error| status::of(&error))?;
-        let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
+        self.edge.engine.reranker.check(&request).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, self.edge.engine.reranker.place_of(&request)).await?;
         self.answered(&call, request, &sent).await
     }
 }
@@ -94,7 +94,7 @@ impl RerankService for Service {
         let edge = self.edge.clone();
         let work = |listener| async move {
             let work = async {
-                Ok::<_, EngineError>(respond(edge.engine.rerank(&call, request, Some(listener)).await?, &sent))
+                Ok::<_, EngineError>(respond(edge.engine.reranker.rerank(&call, request, Some(listener)).await?, &sent))
             };
             let answer = answer(&call, Box::pin(work)).await.map_err(|status| status::under("request", status))?;
             Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) })
@@ -134,7 +134,7 @@ impl RerankService for Service {
         let model = engine.scorer().map_err(|error| status::of(&error))?.info.name.clone();
         let name = model.clone();
         let work = |listener| async move {
-            let work = engine.warm(&call, passages, Some(listener));
+            let work = engine.prefiller.prefill(&call, passages, Some(listener));
             Ok(protocol::convert_models::warm_progress(&name, &answer(&call, Box::pin(work)).await?))
         };
         Ok(Response::new(with_answer(work, move |progress| protocol::convert_models::warm_progress(&model, &progress))))

@@ -6,7 +6,8 @@ use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use engine::{EngineError, MOST_REPEATED, brief, clipped};
+use engine::types::EngineError;
+use rag_metrics::{MOST_REPEATED, brief, clipped};
 
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);

@@ -9,10 +9,7 @@ use super::edge::{Edge, answer};
 use super::{admit, status};
 use crate::peers::{self, ComputeCost, characters, in_a_header};
 use crate::transport::MESSAGE;
-use engine::methods::MethodRef;
-use engine::prompt::CutSide;
-use engine::rerank::{Pair, Passage, RerankRequest, Usage};
-use engine::{EngineError, Limits};
+use engine::types::{CutSide, EngineError, Limits, MethodRef, Pair, Passage, RerankRequest, Usage};
 use numeric;
 use prefix_scheduler::call::Call;
 use protocol::convert::{known, narrow, wide};
@@ -118,7 +115,7 @@ impl Service {
             ..RerankRequest::default()
         };
         let work = async {
-            let ranked = self.edge.engine.rerank(call, request, None).await;
+            let ranked = self.edge.engine.reranker.rerank(call, request, None).await;
             ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", field)))
         };
         let answer = answer::<_, EngineError>(call, Box::pin(work)).await?;
@@ -138,7 +135,7 @@ impl Service {
         let messages = tokio::time::timeout(MESSAGE, messages).await;
         let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
-            let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
+            let scored = self.edge.engine.reranker.score_pairs(call, pairs, self.options.method, "").await;
             scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
         };
         let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;

@@ -5,9 +5,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::edge::{Edge, answer};
 use super::questions::{Answers, StreamBounds, answer_each};
 use super::{admit, status};
-use engine::EngineError;
-use engine::evaluate::EvaluateRequest;
-use engine::utility::UtilityRequest;
+use engine::types::{EngineError, EvaluateRequest, UtilityRequest};
 use prefix_scheduler::call::{Call, Place, Terms};
 use protocol::v1::utility_service_server::UtilityService;
 use protocol::{convert_belief, convert_evaluate, v1};
@@ -36,7 +34,8 @@ fn to_evaluate(wire: v1::EvaluateRetrievalRequest) -> Result<ToEvaluate, Status>
 impl Service {
     async fn measure(&self, call: &Call, (request, whole): ToMeasure) -> Result<v1::MeasureUtilityResponse, Status> {
         let engine = &self.edge.engine;
-        let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
+        let work =
+            async { Ok::<_, EngineError>((engine.utility.measure(call, request, None).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
         call.in_span(|| {
             tracing::debug!(
@@ -58,7 +57,7 @@ impl Service {
         wire: Option<v1::MeasureUtilityRequest>,
     ) -> Result<v1::MeasureUtilityResponse, Status> {
         let asked = to_measure(wire.ok_or_else(|| status::unset("request"))?)?;
-        self.edge.engine.check_utility(&asked.0).map_err(|error| status::of(&error))?;
+        self.edge.engine.utility.check(&asked.0).map_err(|error| status::of(&error))?;
         let call = self.edge.admit_question(terms, id, Place::Generator).await?;
         self.measure(&call, asked).await
     }
@@ -70,7 +69,8 @@ impl Service {
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
         let (metrics, threshold) = (request.metrics.clone(), request.threshold);
         let engine = &self.edge.engine;
-        let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
+        let work =
+            async { Ok::<_, EngineError>((engine.evaluator.evaluate(call, request).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
         call.in_span(|| {
             tracing::debug!(
@@ -93,7 +93,7 @@ impl Service {
         wire: Option<v1::EvaluateRetrievalRequest>,
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
         let asked = to_evaluate(wire.ok_or_else(|| status::unset("request"))?)?;
-        self.edge.engine.check_evaluation(&asked.0).map_err(|error| status::of(&error))?;
+        self.edge.engine.evaluator.check(&asked.0).map_err(|error| status::of(&error))?;
         let call = self.edge.admit_question(terms, id, Place::Generator).await?;
         self.evaluate(&call, asked).await
     }

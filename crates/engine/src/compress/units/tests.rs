@@ -17,7 +17,7 @@ fn pieces(text: &str, lengths: &[usize]) -> Vec<Vec<u8>> {
 }
 
 /// The units of a text whose tokens are its bytes.
-fn parts(text: &str, unit: Unit) -> Vec<String> {
+fn parts(text: &str, unit: CompressionUnit) -> Vec<String> {
     let ends = ends(text, &pieces(text, &[1])).unwrap();
     let part = |range: Range<usize>| text[range.start..range.end].to_owned();
     units(text, &ends, unit).into_iter().map(part).collect()
@@ -27,17 +27,20 @@ fn parts(text: &str, unit: Unit) -> Vec<String> {
 fn sentences_end_where_they_end() {
     let text = " Dr. J. Smith of the U.S. Navy left. He paid $3.50! Why?\r\nNobody knows... Then it rained.";
     assert_eq!(
-        parts(text, Unit::Sentence),
+        parts(text, CompressionUnit::Sentence),
         [" Dr. J. Smith of the U.S. Navy left.", " He paid $3.50!", " Why?", "\r\nNobody knows...", " Then it rained."]
     );
-    assert_eq!(parts(" One", Unit::Sentence), [" One"]);
-    assert_eq!(parts(" \u{4e00}\u{3002}\u{4e8c}\u{3002}", Unit::Sentence), [" \u{4e00}\u{3002}", "\u{4e8c}\u{3002}"]);
+    assert_eq!(parts(" One", CompressionUnit::Sentence), [" One"]);
+    assert_eq!(
+        parts(" \u{4e00}\u{3002}\u{4e8c}\u{3002}", CompressionUnit::Sentence),
+        [" \u{4e00}\u{3002}", "\u{4e8c}\u{3002}"]
+    );
 }
 
 /// A domain and a capital at the end of a sentence counted as abbreviations, so that the next sentence belonged to theirs.
 #[test]
 fn a_domain_or_a_capital_may_end_a_sentence() {
-    let ends = |text: &str| parts(text, Unit::Sentence).len();
+    let ends = |text: &str| parts(text, CompressionUnit::Sentence).len();
     assert_eq!(ends(" The mill is on harrow.org. It was built in 1871."), 2);
     for text in
         [" He took vitamin C. It helped.", " He took vitamin C. It's good.", " He took vitamin C. \"It helps.\""]
@@ -58,7 +61,7 @@ fn a_domain_or_a_capital_may_end_a_sentence() {
 /// Dates and numbers were cut in two, and "11, 2001." kept without what it dates.
 #[test]
 fn a_month_or_a_number_sign_goes_on() {
-    let ends = |text: &str| parts(text, Unit::Sentence).len();
+    let ends = |text: &str| parts(text, CompressionUnit::Sentence).len();
     for text in [
         " On Sept. 11, 2001.",
         " On Feb. 2, 2014.",
@@ -83,7 +86,7 @@ fn phrases_end_at_punctuation_and_before_function_words() {
     let text =
         " The looms of Harrowgate were driven by water from the River Senn, led over a weir (of oak) above the town.";
     assert_eq!(
-        parts(text, Unit::Phrase),
+        parts(text, CompressionUnit::Phrase),
         [
             " The looms",
             " of Harrowgate",
@@ -102,7 +105,7 @@ fn phrases_end_at_punctuation_and_before_function_words() {
 fn words_numbers_and_names_are_whole() {
     let text = " In March 1871, J. K. Rowe of New York paid -3.5% (about \u{20ac}1,200.50) for a well-known URL: http://a.b/c-d, didn't she?";
     assert_eq!(
-        parts(text, Unit::Token),
+        parts(text, CompressionUnit::Token),
         [
             " In",
             " March 1871",
@@ -129,7 +132,11 @@ fn words_numbers_and_names_are_whole() {
         ]
     );
     let title = " One Two Three Four Five Six";
-    assert_eq!(parts(title, Unit::Token), [" One Two Three Four Five", " Six"], "a name has five words at most");
+    assert_eq!(
+        parts(title, CompressionUnit::Token),
+        [" One Two Three Four Five", " Six"],
+        "a name has five words at most"
+    );
 }
 
 /// Marks inside an address or a name ended sentences and phrases, and were words of their own.
@@ -144,17 +151,17 @@ fn marks_inside_addresses_and_names_end_nothing() {
         "a?b:c",
         "k=v",
     ] {
-        for unit in [Unit::Sentence, Unit::Phrase, Unit::Token] {
+        for unit in [CompressionUnit::Sentence, CompressionUnit::Phrase, CompressionUnit::Token] {
             let text = format!(" see {name} and others. It is free.");
             let parts = parts(&text, unit);
             let bare = name.trim_end_matches('!');
             assert!(parts.iter().any(|part| part.contains(bare)), "{unit:?} of {name}: {parts:?}");
             assert_eq!(parts.concat(), text);
-            assert!(unit != Unit::Sentence || parts.len() == 2, "{parts:?}");
+            assert!(unit != CompressionUnit::Sentence || parts.len() == 2, "{parts:?}");
         }
     }
-    assert_eq!(parts(" \u{597d}\u{5417}?\u{6211}", Unit::Token), [" \u{597d}", "\u{5417}", "?", "\u{6211}"]);
-    assert_eq!(parts(" Wait! Go, now", Unit::Phrase), [" Wait!", " Go,", " now"]);
+    assert_eq!(parts(" \u{597d}\u{5417}?\u{6211}", CompressionUnit::Token), [" \u{597d}", "\u{5417}", "?", "\u{6211}"]);
+    assert_eq!(parts(" Wait! Go, now", CompressionUnit::Phrase), [" Wait!", " Go,", " now"]);
 }
 
 /// Each literal is one unit, whatever stands around it, so that it is kept or dropped as a whole.
@@ -213,29 +220,33 @@ fn a_number_is_never_cut_to_another_one() {
     for literal in literals {
         for text in [" p = X of q", " (X)", " [X, more]", " [0.2; X]", " X", " so X.", " \u{201c}X\u{201d}"] {
             let text = text.replace('X', literal);
-            let parts = parts(&text, Unit::Token);
+            let parts = parts(&text, CompressionUnit::Token);
             assert!(parts.iter().any(|part| part.trim() == literal), "{literal} of {text:?}: {parts:?}");
         }
     }
-    assert_eq!(parts(" p<.05", Unit::Token), [" p", "<.05"]);
-    assert_eq!(parts(" see http://a.b/c?d, or", Unit::Token), [" see", " http://a.b/c?d", ",", " or"]);
+    assert_eq!(parts(" p<.05", CompressionUnit::Token), [" p", "<.05"]);
+    assert_eq!(parts(" see http://a.b/c?d, or", CompressionUnit::Token), [" see", " http://a.b/c?d", ",", " or"]);
     for (text, address) in [
         ("\u{898b}http://a.b/c\u{3002}\u{5f8c}\u{9762}", "http://a.b/c"),
         (" {\"url\":\"http://a.b\",\"title\":\"x\"}", "http://a.b"),
         (" http://a.b/c\u{2014}which is", "http://a.b/c"),
     ] {
-        let parts = parts(text, Unit::Token);
+        let parts = parts(text, CompressionUnit::Token);
         assert!(
             parts.iter().any(|part| part.contains(address)) && parts.iter().all(|part| part.len() < 20),
             "{parts:?}"
         );
     }
     // Each would be followed to the end of the text.
-    assert!(!parts(&"a://".repeat(20_000), Unit::Token).is_empty());
-    assert_eq!(parts(" 1984 100 200", Unit::Token), [" 1984", " 100 200"], "a year has four digits");
-    assert_eq!(parts(" a 5 $6", Unit::Token), [" a", " 5", " $6"], "the sign belongs to the number behind it");
-    assert_eq!(parts(" 1 100 100 100 100 100", Unit::Token).len(), 2, "five groups at most");
-    assert_eq!(parts(" end. 5 more - 6", Unit::Token), [" end", ".", " 5", " more", " -", " 6"]);
+    assert!(!parts(&"a://".repeat(20_000), CompressionUnit::Token).is_empty());
+    assert_eq!(parts(" 1984 100 200", CompressionUnit::Token), [" 1984", " 100 200"], "a year has four digits");
+    assert_eq!(
+        parts(" a 5 $6", CompressionUnit::Token),
+        [" a", " 5", " $6"],
+        "the sign belongs to the number behind it"
+    );
+    assert_eq!(parts(" 1 100 100 100 100 100", CompressionUnit::Token).len(), 2, "five groups at most");
+    assert_eq!(parts(" end. 5 more - 6", CompressionUnit::Token), [" end", ".", " 5", " more", " -", " 6"]);
 }
 
 /// The place of the gap lay before the semicolon that was put there, inside a wide space.
@@ -284,10 +295,10 @@ fn long_hostile_texts_are_read_in_one_pass() {
 
 #[test]
 fn scripts_without_spaces_are_cut_between_characters_and_emoji_are_not_cut() {
-    assert_eq!(parts(" \u{6771}\u{4eac}\u{3002}", Unit::Token), [" \u{6771}", "\u{4eac}", "\u{3002}"]);
+    assert_eq!(parts(" \u{6771}\u{4eac}\u{3002}", CompressionUnit::Token), [" \u{6771}", "\u{4eac}", "\u{3002}"]);
     let family = "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}";
     assert_eq!(
-        parts(&format!(" a {family} \u{1f1e9}\u{1f1ea}"), Unit::Token),
+        parts(&format!(" a {family} \u{1f1e9}\u{1f1ea}"), CompressionUnit::Token),
         [" a".to_owned(), format!(" {family}"), " \u{1f1e9}\u{1f1ea}".to_owned()]
     );
 }
@@ -296,13 +307,13 @@ fn scripts_without_spaces_are_cut_between_characters_and_emoji_are_not_cut() {
 fn a_border_inside_a_token_is_none() {
     let text = " ab cd.";
     let ends = ends(text, &[b" a".to_vec(), b"b c".to_vec(), b"d.".to_vec()]).unwrap();
-    assert_eq!(units(text, &ends, Unit::Token).len(), 1);
+    assert_eq!(units(text, &ends, CompressionUnit::Token).len(), 1);
     let ends = super::ends(text, &[b" ab".to_vec(), b" cd.".to_vec()]).unwrap();
-    assert_eq!(units(text, &ends, Unit::Token), [0..1, 1..2]);
+    assert_eq!(units(text, &ends, CompressionUnit::Token), [0..1, 1..2]);
     // A token that ends with the line break, as ".\n\n" of some vocabularies.
     let text = " A.\n\nB";
     let ends = super::ends(text, &[b" A".to_vec(), b".\n\n".to_vec(), b"B".to_vec()]).unwrap();
-    assert_eq!(units(text, &ends, Unit::Sentence), [0..2, 2..3]);
+    assert_eq!(units(text, &ends, CompressionUnit::Sentence), [0..2, 2..3]);
 }
 
 #[test]
@@ -325,7 +336,7 @@ fn tokens_are_found_in_the_text_whatever_they_do_with_spaces() {
 fn what_is_left_never_makes_a_new_word() {
     let text = " foo(bar)baz 3.x.5";
     let ends = ends(text, &pieces(text, &[1])).unwrap();
-    let units = units(text, &ends, Unit::Token);
+    let units = units(text, &ends, CompressionUnit::Token);
     let kept: Vec<bool> = units.iter().map(|unit| !["(", ")", "bar"].contains(&&text[unit.start..unit.end])).collect();
     assert_eq!(left(text, &ends, &units, &kept), "foo baz 3.x.5");
     assert_eq!(left(text, &ends, &units, &vec![true; units.len()]), text.trim());
@@ -390,7 +401,7 @@ proptest! {
         let pieces = pieces(&text, &lengths);
         let ends = ends(&text, &pieces).unwrap();
         prop_assert_eq!(ends.len(), pieces.len());
-        for unit in [Unit::Sentence, Unit::Phrase, Unit::Token] {
+        for unit in [CompressionUnit::Sentence, CompressionUnit::Phrase, CompressionUnit::Token] {
             let units = units(&text, &ends, unit);
             prop_assert_eq!((units[0].start, units[units.len() - 1].end), (0, pieces.len()));
             prop_assert!(units.windows(2).all(|pair| pair[0].end == pair[1].start) && units.iter().all(|unit| !unit.is_empty()));

@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use super::super::query_prompt::{QueryPrompt, overhead_with};
 use super::super::{Method, Pointwise, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::mean;
 
 /// Utility in nats per token.
 pub(super) struct BayesSaliency;
 
-/// The passage is the second segment of its prompt, after the opening; the query is the last.
+/// The passage is the second segment of its prompt, after the prompt prefix; the query is the last.
 fn means(scores: &Scores, passage: usize) -> f64 {
     mean(scores.last(passage)) + mean(scores.segment(passage, 1))
 }
@@ -29,12 +28,12 @@ impl Method for BayesSaliency {
         "mean log P(query | passage) + mean log P(passage), each passage alone (Bayes saliency; Merth et al.)"
     }
 
-    fn takes_opening(&self) -> bool {
+    fn takes_prefix(&self) -> bool {
         true
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.prefix, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

@@ -9,7 +9,7 @@
 //! utility of passage i = ln s_i(query) - ln s_i("N/A"),   s_i = P(label i) / Σ_j P(label j), over one window
 //! ```
 //!
-//! In nats; above 0 where the query makes the passage's label likelier. Lists of more than 20 passages are ranked in windows
+//! In nats; above 0 if the query makes the passage's label likelier. Lists of more than 20 passages are ranked in windows
 //! (`windows`), and their utilities are minus the ranks.
 
 use std::sync::Arc;
@@ -17,9 +17,8 @@ use std::sync::Arc;
 use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::windows::{Sliding, WINDOW, WindowRanker};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::logspace::log_sum_exp;
 use prefix_scheduler::plan::{Segment, Token};
 
@@ -124,15 +123,15 @@ fn difference(row: &[f64], neutral: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::methods::Budget;
-    use crate::prompt::Frame;
     use numeric::descending;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     fn task(passages: usize) -> Arc<Task> {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         Arc::new(Task {
-            signal: None,
+            mixed_model: None,
             request: RerankRequest::default(),
             query: language.query("who?"),
             passages: (0..passages).map(|index| language.text(&format!("Document: {index}\n\n")).into()).collect(),
@@ -140,7 +139,7 @@ mod tests {
         })
     }
 
-    /// Logits A 2, B 1, C 3; under "N/A" 2.5, .5, 1.5: the plain order C A B becomes C B A.
+    /// Logits A 2, B 1, C 3; under "N/A" 2.5, 0.5, 1.5: the plain order C A B becomes C B A.
     #[test]
     fn hand_worked() {
         let (row, neutral) = ([2.0, 1.0, 3.0], [2.5, 0.5, 1.5]);
@@ -184,7 +183,7 @@ mod tests {
     fn the_shape_holds_the_longest_prompt() {
         let task = task(30);
         let language = task.language().unwrap();
-        let passages = vec![crate::rerank::Passage::default(); 30];
+        let passages = vec![crate::types::Passage::default(); 30];
         let shape = shape(&RerankRequest { passages, ..RerankRequest::default() }, language);
         let row = FirstRow::new(Arc::clone(&task)).unwrap();
         let order: Vec<usize> = (10..30).collect();

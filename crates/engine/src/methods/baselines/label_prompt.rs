@@ -1,7 +1,7 @@
 //! The prompt that asks which of a few passages helps most. Its answer is a label.
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage]+ [cue: labels, query, closing of the frame, "Label:"] [" A" or " B" or .., scored]
+//! [prompt prefix: chat template, instruction] [passage]+ [cue: labels, query, end of the chat template, "Label:"] [" A" or " B" or .., scored]
 //! ```
 //!
 //! Labels and query stand after the passages, so a passage has the same tokens at every place, and prompts that begin with the
@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::{Prompt, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
+use crate::types::EngineError;
 use prefix_scheduler::plan::{Segment, Token};
 
 const INSTRUCTION: &str = "Compare the documents.\n\n";
@@ -21,7 +21,7 @@ const ASK: &str = "\nWhich document helps most to answer the question?";
 const CUE: &str = "Label:";
 const LABELS: [&str; 4] = [" A", " B", " C", " D"];
 
-/// What stands between the last passage and the label, for a prompt of `passages` passages.
+/// The tokens between the last passage and the label, for a prompt of `passages` passages.
 fn cue(language: &Language, query: &[Token], passages: usize) -> Vec<Token> {
     let lead = format!("The documents are labelled{} in the order above.\nQuestion:", LABELS[..passages].join(","));
     [&language.text(&lead)[..], query, &language.text(ASK), language.closing(), &language.text(CUE)].concat()
@@ -30,12 +30,12 @@ fn cue(language: &Language, query: &[Token], passages: usize) -> Vec<Token> {
 /// Tokens of a prompt of `passages` passages that are neither passage nor query.
 pub(super) fn overhead(language: &Language, passages: usize) -> usize {
     let label = LABELS.iter().map(|label| language.text(label).len()).max().unwrap_or(0);
-    language.opening(INSTRUCTION).tokens.len() + cue(language, &[], passages).len() + label
+    language.prefix(INSTRUCTION).tokens.len() + cue(language, &[], passages).len() + label
 }
 
 /// The parts of the prompt for one query.
 pub(super) struct LabelPrompt {
-    opening: Segment,
+    prefix: Segment,
     /// By number of passages; the first two are never used.
     cues: Vec<Segment>,
     labels: Vec<Segment>,
@@ -47,17 +47,17 @@ impl LabelPrompt {
         let language = task.language()?;
         let cue = |count| Segment::context(cue(language, &task.query, count));
         Ok(Self {
-            opening: language.opening(INSTRUCTION),
+            prefix: language.prefix(INSTRUCTION),
             cues: (0..=passages).map(cue).collect(),
             labels: LABELS.iter().map(|label| Segment::scored(language.text(label), 0)).collect(),
         })
     }
 
-    /// The prompts of an order of two or more passages: one a label, equal but for the label.
+    /// The prompts of an order of two or more passages: one per label, equal but for the label.
     pub fn with(&self, task: &Task, order: &[usize]) -> impl Iterator<Item = Prompt> {
         let passages = order.iter().map(|&passage| Segment::context(Arc::clone(&task.passages[passage])));
         let cue = self.cues[order.len()].clone();
-        let shared: Vec<Segment> = std::iter::once(self.opening.clone()).chain(passages).chain([cue]).collect();
+        let shared: Vec<Segment> = std::iter::once(self.prefix.clone()).chain(passages).chain([cue]).collect();
         let labels = self.labels.iter().take(order.len());
         labels.map(move |label| Prompt::scored(shared.iter().chain([label]).cloned().collect()))
     }

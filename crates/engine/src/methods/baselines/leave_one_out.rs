@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use super::super::own_answer::{self, Attribution, OwnAnswer};
 use super::super::{Method, PromptShape, Ranking, Scored, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use prefix_scheduler::call::Call;
 
 /// Utility in nats, a sum over the answer's tokens.
-pub(in super::super) struct LeaveOneOut;
+pub(in crate::methods) struct LeaveOneOut;
 
 impl Method for LeaveOneOut {
     fn name(&self) -> &'static str {

@@ -2,15 +2,15 @@
 //! rank_llm). The query stands last, so that one list can be asked about several queries for a suffix each.
 //!
 //! ```text
-//! [opening: frame, instruction] ([label, as "[A] "] [passage])* [cue: query, task, closing of the frame, "["] [labels]
+//! [prompt prefix: chat template, instruction] ([label, as "[A] "] [passage])* [cue: query, task, end of the chat template, "["] [labels]
 //! ```
 
 use std::sync::Arc;
 
 use super::super::Task;
 use super::windows::WINDOW;
-use crate::EngineError;
 use crate::prompt::Language;
+use crate::types::EngineError;
 use prefix_scheduler::plan::{Segment, Token};
 
 /// How the passages of a list are labelled.
@@ -73,7 +73,7 @@ impl Labels {
     /// Tokens of a prompt that are neither passage nor query, without what follows the cue.
     pub fn overhead(self, language: &Language, passages: usize) -> usize {
         let leads: usize = (0..passages.min(WINDOW)).map(|place| self.lead(language, place).len()).sum();
-        language.opening(self.instruction()).tokens.len() + leads + self.cue(language, &[]).tokens.len()
+        language.prefix(self.instruction()).tokens.len() + leads + self.cue(language, &[]).tokens.len()
     }
 
     fn lead(self, language: &Language, place: usize) -> Vec<Token> {
@@ -84,22 +84,22 @@ impl Labels {
 /// The list part of the prompt.
 pub(super) struct ListPrompt {
     task: Arc<Task>,
-    opening: Segment,
+    prefix: Segment,
     leads: Vec<Segment>,
 }
 
 impl ListPrompt {
     pub fn new(task: Arc<Task>, labels: Labels) -> Result<Self, EngineError> {
         let language = task.language()?;
-        let opening = language.opening(labels.instruction());
+        let prefix = language.prefix(labels.instruction());
         let leads = (0..WINDOW).map(|place| Segment::context(labels.lead(language, place))).collect();
-        Ok(Self { task, opening, leads })
+        Ok(Self { task, prefix, leads })
     }
 
-    /// Opening and labelled passages of at most a window, in this order.
+    /// PromptPrefix and labelled passages of at most a window, in this order.
     pub fn segments(&self, order: &[usize]) -> Vec<Segment> {
         let passage = |&index: &usize| Segment::context(Arc::clone(&self.task.passages[index]));
         let labelled = self.leads.iter().cloned().zip(order.iter().map(passage));
-        std::iter::once(self.opening.clone()).chain(labelled.flat_map(|(lead, passage)| [lead, passage])).collect()
+        std::iter::once(self.prefix.clone()).chain(labelled.flat_map(|(lead, passage)| [lead, passage])).collect()
     }
 }

@@ -15,9 +15,8 @@ use super::super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use super::list_prompt::{Labels, ListPrompt};
 use super::permutation::Permutation;
 use super::windows::{Sliding, WINDOW, WindowRanker, windows};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 use numeric::sampling::Sampling;
 use prefix_scheduler::plan::{Allowed, Grow, Segment, Stop, Token};
@@ -150,8 +149,8 @@ impl WindowRanker for Written {
 mod tests {
     use super::*;
     use crate::methods::Budget;
-    use crate::prompt::Frame;
-    use crate::rerank::Passage;
+    use crate::types::Passage;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::model::Tokenizer;
     use prefix_scheduler::plan::Finish;
     use prefix_scheduler::scheduler::generator::Sample;
@@ -176,9 +175,9 @@ mod tests {
     }
 
     fn written(passages: usize) -> Written {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let task = Task {
-            signal: None,
+            mixed_model: None,
             request: RerankRequest::default(),
             query: language.query("who?"),
             passages: (0..passages).map(|index| language.text(&format!("Document: {index}\n\n")).into()).collect(),
@@ -208,7 +207,7 @@ mod tests {
     #[test]
     fn the_shape_holds_prompt_and_answer() {
         let written = written(30);
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
         let request = RerankRequest { passages: vec![Passage::default(); 30], ..RerankRequest::default() };
         let shape = Listwise.prompts(&request, &language).unwrap();
         let order: Vec<usize> = (10..30).collect();

@@ -7,20 +7,19 @@
 use std::sync::Arc;
 
 use super::super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::mean;
 use prefix_scheduler::plan::{Segment, Token};
 
 /// The restrictive sentence (LongLLMLingua, section 4.1).
 const SENTENCE: &str = " We can get the answer to this question in the given documents.";
 
-/// Utility in nats a token. Raw concatenation without a chat frame, as in the authors' program.
+/// Utility in nats per token. Raw concatenation without a chat template, as in the authors' program.
 pub(super) struct LongLlmLingua;
 
 /// The beginning-of-sequence token, without which the first passage token would have no predecessor.
-fn opening(language: &Language) -> Vec<Token> {
+fn prefix(language: &Language) -> Vec<Token> {
     language.tokenizer.template("", true)
 }
 
@@ -38,15 +37,15 @@ impl Method for LongLlmLingua {
     }
 
     fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        let overhead = opening(language).len() + language.text(SENTENCE).len();
+        let overhead = prefix(language).len() + language.text(SENTENCE).len();
         Some(PromptShape { longest: 1, overhead })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
-        let opening = opening(language);
-        let has_beginning = !opening.is_empty();
-        let begin = Segment::context(opening);
+        let prefix = prefix(language);
+        let has_beginning = !prefix.is_empty();
+        let begin = Segment::context(prefix);
         let question = [task.query.clone(), language.text(SENTENCE)].concat();
         // A passage's last token scores the question's first. Apart from it, the passage is the same for every question.
         let prompt = |passage: &Arc<[Token]>| {

@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use super::super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use super::label_prompt::{LabelPrompt, LabelRows, overhead};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 use numeric::{descending, real, sigmoid};
 use prefix_scheduler::call::Call;
 
@@ -126,7 +125,7 @@ mod tests {
     use super::super::super::tests::{blocks, by_table, label, order, run, task};
     use super::*;
 
-    /// Those of thousands of passages take gigabytes, and the most tokens of a request never suffice for them.
+    /// The pairs of thousands of passages take gigabytes, and the most tokens of a request never suffice for them.
     #[test]
     fn pairs_beyond_the_budget_are_not_laid_out() {
         let mut ranking = Pairwise.begin(task(100_000)).unwrap();
@@ -136,7 +135,7 @@ mod tests {
     }
 
     /// The worked case of the design notes: 1 beats 2 in both orders, 1 and 3 win one order each, 3 beats 2 in both. Sums of
-    /// wins 1.5, 0 and 1.5 of 2: shares .75, 0, .75.
+    /// wins 1.5, 0 and 1.5 of 2: shares 0.75, 0, 0.75.
     #[test]
     fn wins_splits_and_losses_make_shares() {
         let first_wins = |order: &[usize]| matches!(order, [0, 1 | 2] | [2, 0 | 1]);

@@ -13,9 +13,8 @@ use std::sync::Arc;
 use super::super::{Method, PromptShape, Ranking, Task};
 use super::label_prompt::{LabelRows, overhead};
 use super::sorting::{Sorted, Sorting};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 
 /// Passes, and so settled places; at most N − 1.
 const PASSES: usize = 10;
@@ -41,7 +40,7 @@ impl Method for PairwiseSliding {
     }
 }
 
-/// Whether the lower of two neighbours wins in both orders; `None` before both were compared.
+/// True if the lower of two neighbours wins in both orders; `None` before both were compared.
 fn swaps(rows: &LabelRows, upper: usize, lower: usize) -> Option<bool> {
     Some(rows.log_odds(lower, upper)? > 0.0 && rows.log_odds(upper, lower)? < 0.0)
 }

@@ -17,7 +17,7 @@ pub(super) struct Permutation {
     items: Vec<Vec<Token>>,
 }
 
-/// What a sample says so far.
+/// The ranking of a sample so far.
 struct Reading {
     /// The labels whose separator is complete, in order.
     listed: Vec<usize>,
@@ -28,7 +28,7 @@ struct Reading {
 }
 
 impl Permutation {
-    /// `None` where the beginning of one label and its separator is another label and its separator: the vocabulary then
+    /// `None` if the beginning of one label and its separator is another label and its separator: the vocabulary then
     /// does not tell the labels apart.
     pub fn new(labels: &[Vec<Token>], separator: &[Token]) -> Option<Self> {
         let items: Vec<Vec<Token>> = labels.iter().map(|label| [label, separator].concat()).collect();

@@ -12,18 +12,16 @@
 //! utility of passage p = correlation, over the orders, of [p stands in the first half] and [the answer is the consensus]
 //! ```
 //!
-//! Between -1 and 1; 0 where every order gives the same answer. 30 orders are few: its standard error is near .18 for a passage
+//! Between -1 and 1; 0 if every order gives the same answer. 30 orders are few: its standard error is near 0.18 for a passage
 //! without effect. The share of the consensus is in the warnings.
 
 use std::sync::Arc;
 
 use super::super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::SampleOptions;
-use crate::belief::stop::TextStop;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
-use crate::{EngineError, Limits};
+use crate::sampling::stop::TextStop;
+use crate::types::{EngineError, Limits, RerankRequest, SampleOptions};
 use ::moi::design::{Design, factorial, orders};
 use numeric::real;
 use prefix_scheduler::call::Call;
@@ -141,7 +139,7 @@ impl Ranking for Answering {
     }
 }
 
-/// Which answers are the consensus.
+/// The answers of the consensus.
 fn consensus(answers: &[Answer]) -> Vec<bool> {
     let normalised: Vec<Vec<String>> = answers.iter().map(|answer| words(&answer.text)).collect();
     let mut best: Option<(usize, f64, usize)> = None;
@@ -156,7 +154,7 @@ fn consensus(answers: &[Answer]) -> Vec<bool> {
     normalised.iter().map(|text| best.is_some_and(|(_, _, first)| *text == normalised[first])).collect()
 }
 
-/// Correlation (phi) of standing in the first half, rounded up, with agreement; 0 where either is the same in all orders. From counts,
+/// Correlation (phi) of standing in the first half, rounded up, with agreement; 0 if either is the same in all orders. From counts,
 /// so that passages with the same counts tie: the seed decides in which order sums of deviations are rounded.
 fn utilities(passages: usize, orders: &[Vec<usize>], agrees: &[bool]) -> Vec<f64> {
     let (all, agreeing) = (real(orders.len()), real(agrees.iter().filter(|agrees| **agrees).count()));

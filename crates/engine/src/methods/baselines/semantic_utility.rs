@@ -8,7 +8,7 @@
 //! utility of p  S(p) - S(no passage)
 //! ```
 //!
-//! `m_c` is judged by the answer that founded its cluster. Between -1 and 1; 0 where the passage alone moves the belief
+//! `m_c` is judged by the answer that founded its cluster. Between -1 and 1; 0 if the passage alone moves the belief
 //! nowhere. The judged answers draw the same random numbers in every context, so the standard error is paired. It is that of
 //! the answers with p and without; the meanings are taken as given. The answers that give the meanings draw other random
 //! numbers: with the same ones, a passage that has the effect of the whole list would be judged against its own answers, and
@@ -18,13 +18,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::{Budget, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Task};
-use crate::EngineError;
 use crate::answers::{self, AnswerPrompts};
-use crate::belief::SampleOptions;
-use crate::belief::stop::TextStop;
-use crate::belief::texts::Texts;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::sampling::stop::TextStop;
+use crate::sampling::texts::Texts;
+use crate::types::{EngineError, RerankRequest, SampleOptions};
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::cluster::Clusterer;
 use rag_metrics::belief::seper::{self, Against};
@@ -36,7 +34,7 @@ const EMPTY: &str = "every answer of the generator with the whole list is empty:
 /// Utility is a difference of probabilities.
 pub(super) struct SemanticUtility;
 
-/// Ten answers a context, as the belief services draw them.
+/// Ten answers per context, as the belief services draw them.
 fn options(request: &RerankRequest) -> SampleOptions {
     SampleOptions { seed: request.moi.seed, ..SampleOptions::default() }
 }

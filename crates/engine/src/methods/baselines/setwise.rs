@@ -14,9 +14,8 @@ use std::sync::Arc;
 use super::super::{Method, PromptShape, Ranking, Task};
 use super::label_prompt::{LabelRows, overhead};
 use super::sorting::{Sorted, Sorting};
-use crate::EngineError;
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RerankRequest};
 
 /// Children of a node of the heap.
 const CHILDREN: usize = 3;

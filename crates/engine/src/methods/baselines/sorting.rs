@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use super::label_prompt::{LabelPrompt, LabelRows};
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
 /// A sort as far as the comparisons reach.

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::super::{Budget, Prompt, Ranking, Scored, Scores};
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
 /// Most passages of a window.
@@ -33,7 +33,7 @@ pub(super) fn windows(passages: usize) -> Vec<Range<usize>> {
 
 /// A way to rank the passages of one window.
 pub(super) trait WindowRanker: Send {
-    /// Whether its utilities are ranks only.
+    /// True if its utilities are ranks only.
     const RANKS: bool = false;
 
     /// The prompts for the passages in this order: as many for every order of the same length.
@@ -55,7 +55,7 @@ pub(super) struct Sliding<W> {
     prompts: usize,
     /// Utility of each passage in the last window of the first order.
     utilities: Vec<f64>,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
 

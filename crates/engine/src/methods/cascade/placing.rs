@@ -1,31 +1,31 @@
 //! Values and places of passages that different stages of the cascade have placed.
 
-use crate::methods::Stage;
 use crate::methods::scored::complete;
+use crate::types::RankingStage;
 
 /// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
 /// stage that placed it: refined utilities of the first places say nothing of the others. One that stage 3 puts below the best of the
 /// others stays before it, with that one's value. What was not read is not a number; it comes last, in the order of `free`, which
 /// also breaks ties, and gets the lowest value of what was read, and not above 0.
-pub fn placed(stages: &[Stage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
-    let of_stage = |(place, stage): (usize, &Stage)| match stage {
-        Stage::Together => together[place],
-        Stage::Alone => alone[place],
-        Stage::Retriever => f64::NAN,
+pub fn placed(stages: &[RankingStage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
+    let of_stage = |(place, stage): (usize, &RankingStage)| match stage {
+        RankingStage::Together => together[place],
+        RankingStage::Alone => alone[place],
+        RankingStage::Retriever => f64::NAN,
     };
     let mut values = complete(&stages.iter().enumerate().map(of_stage).collect::<Vec<_>>());
-    let apart = stages.iter().zip(&values).filter(|(stage, _)| **stage == Stage::Alone);
+    let apart = stages.iter().zip(&values).filter(|(stage, _)| **stage == RankingStage::Alone);
     let best_apart = apart.map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
     let own = values.clone();
-    let of_stage = |stage: Stage| {
+    let of_stage = |stage: RankingStage| {
         let mut kept: Vec<usize> = free.iter().copied().filter(|&passage| stages[passage] == stage).collect();
-        if stage != Stage::Retriever {
+        if stage != RankingStage::Retriever {
             kept.sort_by(|&left, &right| own[right].total_cmp(&own[left]));
         }
         kept
     };
-    let ranking = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
-    for (value, _) in values.iter_mut().zip(stages).filter(|(_, stage)| **stage == Stage::Together) {
+    let ranking = [RankingStage::Together, RankingStage::Alone, RankingStage::Retriever].map(of_stage).concat();
+    for (value, _) in values.iter_mut().zip(stages).filter(|(_, stage)| **stage == RankingStage::Together) {
         *value = value.max(best_apart);
     }
     (values, ranking)

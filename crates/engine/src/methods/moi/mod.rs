@@ -5,14 +5,12 @@ mod options;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-pub use options::{MoiOptions, Outcome, Scheme};
 use options::{Size, prompts};
 
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::prompt::Language;
-use crate::rerank::{FitReport, RerankRequest};
-use crate::{EngineError, Limits};
+use crate::types::{EngineError, FitReport, Limits, MoiOptions, MoiOutcome, RerankRequest, Scheme};
 use ::moi::{Estimate, Observation, adaptive, design, estimate, uncertainty, work};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
@@ -47,11 +45,11 @@ impl Method for Moi {
         request.moi.check(&request.passages, limits)
     }
 
-    fn takes_opening(&self) -> bool {
+    fn takes_prefix(&self) -> bool {
         true
     }
 
-    /// What a smaller budget leaves of the design still has the unit and the zero of the whole.
+    /// A design reduced to a smaller budget has the unit and the zero of the whole design.
     fn uncalibrated(&self, request: &RerankRequest) -> Option<&'static str> {
         let design = MoiOptions { fit_budget: false, ..request.moi.clone() };
         design.asks_for_moi().then_some("is calibrated with its default options, and this request sets others")
@@ -64,7 +62,7 @@ impl Method for Moi {
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let longest = request.moi.longest(&request.passages);
-        Some(PromptShape { longest, overhead: overhead_with(&request.opening, language) })
+        Some(PromptShape { longest, overhead: overhead_with(&request.prefix, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
@@ -83,7 +81,7 @@ struct Probe {
     in_design: bool,
 }
 
-/// What the scores say so far.
+/// The fit of the scores so far.
 #[derive(Clone)]
 struct Evidence {
     observations: Vec<Observation>,
@@ -115,7 +113,7 @@ impl MoiRanking {
     }
 
     fn joint(&self) -> bool {
-        self.options().outcome == Outcome::Joint
+        self.options().outcome == MoiOutcome::Joint
     }
 
     fn passages(&self) -> usize {
@@ -126,7 +124,7 @@ impl MoiRanking {
     /// direction of the bias.
     fn probes(&self, orders: Vec<Vec<usize>>, anchors: bool) -> Vec<Probe> {
         let alone: HashSet<usize> = orders.iter().filter(|order| order.len() == 1).map(|order| order[0]).collect();
-        // What is known from the start; later rounds ask for nothing that was observed.
+        // Observations of the first round; later rounds ask for nothing that was observed.
         let observed = |order: &Vec<usize>| self.evidence.observations.iter().any(|one| one.order == *order);
         let orders = orders.into_iter().filter(|order| !observed(order));
         let mut probes: Vec<Probe> = orders.map(|order| Probe { order, in_design: true }).collect();
@@ -203,7 +201,7 @@ impl MoiRanking {
         }
     }
 
-    /// Whether another round may follow so many that refine the first.
+    /// True if another round may follow so many that refine the first.
     fn refines_after(&self, refined: usize) -> bool {
         self.options().scheme() == Scheme::Adaptive && refined < self.options().rounds.unwrap_or(3)
     }
@@ -250,14 +248,14 @@ impl MoiRanking {
                 evidence.anchor[passage] = scores.last(number).iter().sum();
             }
             if probe.in_design {
-                // The opening is the first segment.
+                // The prompt prefix is the first segment.
                 let score = if joint { scores.sum_from(number, 1) } else { scores.last(number).iter().sum() };
                 evidence.observations.push(Observation { order: probe.order.clone(), score });
             }
         }
     }
 
-    /// What makes 0 of the fitted utilities "no better than no passage": their mean becomes that of the one-passage scores over
+    /// Shifts the fitted utilities so that 0 means "no better than no passage": their mean becomes that of the one-passage scores over
     /// the score without passages. The fit sets differences only; the level of its scores is that of longer prompts.
     fn zero(&self, utilities: &[f64]) -> Option<f64> {
         let known = self.evidence.anchor.iter().all(|score| score.is_finite());

@@ -1,7 +1,6 @@
 //! Options of the MOI method, and the prompts that they select for a request.
 
-use crate::rerank::{Passage, RerankRequest};
-use crate::{EngineError, Limits};
+use crate::types::{EngineError, Limits, MoiOptions, MoiOutcome, Passage, RerankRequest, Scheme};
 use ::moi::design::{self, Design};
 use ::moi::domain::Domain;
 use ::moi::prior::{has_no_direction, increases};
@@ -9,100 +8,7 @@ use ::moi::varpro::Starts;
 use ::moi::{Anchors, FitError, Objective, Settings};
 use numeric::Interrupt;
 
-/// Quantity that is scored for a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Outcome {
-    /// log P(query | order). The default.
-    #[default]
-    QueryLikelihood,
-    /// log P(query | order) + log P(order) (Lee et al., Eq. 3).
-    Joint,
-}
-
-/// Design: which prompts are scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheme {
-    /// Distinct random orders of all passages, as in the paper.
-    Random,
-    /// Rotations of the given order.
-    Cyclic,
-    /// Optimised Latin squares.
-    Latin,
-    /// A Latin square and copies of it that share its leading columns.
-    Trie,
-    /// Rotations truncated to their first passages.
-    Pruned,
-    /// Prefixes, up to a depth, of the orders of a Latin square. The default.
-    Prefix,
-    /// `Prefix`, followed by rounds of prompts chosen where the ranking is least certain.
-    Adaptive,
-}
-
-/// Options of the method, set by the caller. `None` selects the default.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct MoiOptions {
-    /// Design: which prompts are scored; `Prefix` by default.
-    pub scheme: Option<Scheme>,
-    /// Number of orders; the default depends on the design.
-    pub orders: Option<usize>,
-    /// Score the prefixes of each order, up to this many passages. If `None`: 2 for `Prefix` and `Adaptive`; the other
-    /// designs score whole orders only.
-    pub depth: Option<usize>,
-    /// `Trie`: leading columns that the copies share; 1 by default.
-    pub shared_columns: Option<usize>,
-    /// `Trie`: number of copies; 3 by default.
-    pub copies: Option<usize>,
-    /// `Pruned`: passages per prompt; by default half of the passages, rounded up.
-    pub prune_length: Option<usize>,
-    /// `Pruned`: choose each length by the mass of the retriever's scores, if every passage has one.
-    pub variable_pruning: bool,
-    /// Quantity that is scored for each prompt.
-    pub outcome: Outcome,
-    /// Scale on which scores are fitted; the default depends on objective and design.
-    pub domain: Option<Domain>,
-    /// Minimise the paper's objective instead of the regularised one.
-    pub paper_objective: bool,
-    /// Assumed share of noise in the score variance, in (0, 1); 0.5 by default.
-    pub sigma2: Option<f64>,
-    /// Prior position weights, one per passage; at least 0, summing to 1.
-    pub position_prior: Option<Vec<f64>>,
-    /// Constrain the position weights not to increase with the position.
-    pub monotone: bool,
-    /// Seed of the random numbers of the design, and of the subsets of `context-cite`.
-    pub seed: u64,
-    /// Most tokens to evaluate; by default the server's limit.
-    pub token_budget: Option<usize>,
-    /// Reduce a design that exceeds the budget to the largest size that fits, instead of refusing the request.
-    pub fit_budget: bool,
-    /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
-    pub settle_top: Option<usize>,
-    /// `Adaptive` and the method `cascade`: probability at which a rank counts as settled, in (0, 1); 0.9 and 0.55 by
-    /// default.
-    pub settle_probability: Option<f64>,
-    /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
-    pub rounds: Option<usize>,
-}
-
 impl MoiOptions {
-    /// Whether they ask for anything that only the method `moi` has. Budget, seed and the probability of a settled place are
-    /// for others, too.
-    #[must_use]
-    pub fn asks_for_moi(&self) -> bool {
-        let common = Self {
-            token_budget: self.token_budget,
-            seed: self.seed,
-            settle_probability: self.settle_probability,
-            ..Self::default()
-        };
-        *self != common
-    }
-
-    /// The selected design, or the default.
-    #[must_use]
-    pub fn scheme(&self) -> Scheme {
-        self.scheme.unwrap_or(Scheme::Prefix)
-    }
-
     fn by_beginnings(&self) -> bool {
         matches!(self.scheme(), Scheme::Prefix | Scheme::Adaptive)
     }
@@ -131,15 +37,7 @@ impl MoiOptions {
         self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
     }
 
-    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint, no prior and
-    /// nothing else that moves them, and the outcome is the query likelihood.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        let free = !self.monotone && self.position_prior.is_none() && self.sigma2.is_none();
-        self.outcome == Outcome::QueryLikelihood && free && self.domain.is_none() && !self.paper_objective
-    }
-
-    /// The retriever's scores, by which the pruned design cuts its rotations; `None` where all are cut to one length.
+    /// The retriever's scores, by which the pruned design cuts its rotations; `None` if all are cut to one length.
     fn pruned_by(&self, passages: &[Passage]) -> Option<Vec<f64>> {
         let varies = self.scheme() == Scheme::Pruned && self.variable_pruning;
         let scores: Option<Vec<f64>> = passages.iter().map(|passage| passage.retriever_score).collect();
@@ -156,7 +54,7 @@ impl MoiOptions {
         self.depth(count).map_or(whole, |depth| depth.min(whole))
     }
 
-    /// Whether every prompt of the design holds every passage.
+    /// True if every prompt of the design holds every passage.
     fn asks_whole_orders(&self, passages: &[Passage]) -> bool {
         let varies = self.pruned_by(passages).is_some();
         self.depth(passages.len()).is_none() && !varies && self.longest(passages) == passages.len()
@@ -225,7 +123,7 @@ impl MoiOptions {
             prior: self.position_prior.clone(),
             starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
             // One-passage scores are log P(query | passage), so they are no observations of the joint outcome.
-            anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
+            anchors: if self.outcome == MoiOutcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
     }

@@ -7,8 +7,8 @@ use crate::methods::baselines::answer_likelihood::AnswerLikelihood;
 use crate::methods::baselines::leave_one_out::LeaveOneOut;
 use crate::methods::context_cite::ContextCite;
 use crate::methods::{Method, find};
-use crate::prompt::Frame;
-use crate::rerank::Passage;
+use crate::types::Passage;
+use prefix_scheduler::model::PromptFormat;
 use prefix_scheduler::plan::{Finish, NodeId, Plan};
 use prefix_scheduler::scheduler::generator::Sample;
 use prefix_scheduler::scripted::{ByteTokenizer, END};
@@ -18,10 +18,10 @@ const PASSAGE: Token = 1_000;
 const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None };
 
 fn task(n: usize) -> Arc<Task> {
-    let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+    let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
     let request = RerankRequest { passages: vec![Passage::default(); n], ..RerankRequest::default() };
     let passages = (PASSAGE..).take(n).map(|token| Arc::from([token])).collect();
-    Arc::new(Task { query: language.query("who?"), language: Some(language), request, passages, signal: None })
+    Arc::new(Task { query: language.query("who?"), language: Some(language), request, passages, mixed_model: None })
 }
 
 /// Passages of a prompt, by index.
@@ -142,7 +142,7 @@ fn one_passage() {
         let (scored, rounds) = run(method, 1, &tokens(" a\n"), likelihood);
         assert_eq!((scored.ranking, rounds.len()), (vec![0], 2), "{}", method.name());
         match method.name() {
-            // Half the difference of the logits a token, less the penalty, scaled back: (.5 d / 2 - .01) · 2 · 2.
+            // Half the difference of the logits a token, less the penalty, scaled back: (0.5 d / 2 - 0.01) · 2 · 2.
             "context-cite" => {
                 let logit = |l: f64| l - (1.0 - l.exp()).ln();
                 close(&scored.utilities, &[logit(-1.0) - logit(-4.0) - 0.04]);
@@ -222,7 +222,7 @@ fn a_second_round_that_cannot_fit_is_refused_before_the_first() {
         let Err(EngineError::Budget { needed, allowed: 10 }) = begin(10) else { panic!("not refused") };
         assert!(begin(needed - 1).is_err() && begin(needed).is_ok(), "{}", method.name());
         let first = Budget::cost(&begin(needed).unwrap().unwrap()).tokens;
-        // What the message names suffices for both: the driver counts the drawn answer in full.
+        // The tokens in the message suffice for both: the driver counts the drawn answer in full.
         let (_, rounds) = run(method, 4, &tokens("a\n"), |_| -1.0);
         assert_eq!(first + Budget::cost(&rounds[1]).tokens, needed, "{}", method.name());
     }

@@ -15,11 +15,11 @@ mod prompt;
 
 use std::sync::Arc;
 
-use super::{Method, MethodRef, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
-use crate::EngineError;
+use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::judgement::{Asks, JudgementPrompt};
-use crate::prompt::{Language, PassageForm, PassageTokens, YesNoPrompt};
-use crate::rerank::RerankRequest;
+use crate::prompt::{Language, PassageForm, PassageTokens};
+use crate::types::{EngineError, MethodRef, RerankRequest};
+use prefix_scheduler::model::YesNoPrompt;
 use prefix_scheduler::plan::{Segment, Token};
 use prompt::RerankerPrompt;
 pub use prompt::words;
@@ -41,7 +41,7 @@ impl Method for YesNo {
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let overhead = match RerankerPrompt::of(language.yes_no()) {
-            Some(prompt) => prompt.overhead(language, &request.opening),
+            Some(prompt) => prompt.overhead(language, &request.prefix),
             None => Asks::Helps.overhead(language),
         };
         Some(PromptShape { longest: 1, overhead })
@@ -60,13 +60,13 @@ impl Method for YesNo {
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
-        let opening = &task.request.opening;
+        let prefix = &task.request.prefix;
         if let Some(prompt) = RerankerPrompt::of(language.yes_no()) {
             return Ok(by_reranker(&prompt, Arc::clone(&task), language));
         }
-        if !opening.is_built_in() {
+        if !prefix.is_built_in() {
             let problem = "yes-no does not take it: only the prompts of causal rerankers have one (yes_no_prompt of the generator or scorer)";
-            return Err(EngineError::invalid(opening.field(), problem));
+            return Err(EngineError::invalid(prefix.field(), problem));
         }
         let prompt = JudgementPrompt::new(Asks::Helps, language, &task.query);
         let no_content = PassageTokens::new(language.tokenizer.as_ref(), "", NO_CONTENT).cut(usize::MAX).0;
@@ -79,7 +79,7 @@ impl Method for YesNo {
     }
 }
 
-/// What a caller is told whose method asks a causal reranker for what it was not trained to say.
+/// The warning if the method asks a causal reranker in a way that it was not trained for.
 pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static str> {
     let other = language.yes_no() != YesNoPrompt::Generic && !method.knows_rerankers();
     other.then_some(
@@ -87,16 +87,16 @@ pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static
     )
 }
 
-/// The ranking by a reranker's own prompt. Query and opening are shared by all passages.
+/// The ranking by a reranker's own prompt. Query and prompt prefix are shared by all passages.
 fn by_reranker(prompt: &RerankerPrompt, task: Arc<Task>, language: &Language) -> Box<dyn Ranking> {
-    let opening = prompt.opening(language, &task.request.opening);
+    let prefix = prompt.prefix(language, &task.request.prefix);
     let query = Segment::context(prompt.query(language, &task.request.query));
-    let closing = prompt.closing(language, &task.request.opening);
+    let closing = prompt.closing(language, &task.request.prefix);
     let words = prompt.scored(language);
     let of_passage = |passage: &Arc<[Token]>| {
         // One segment, so that no state is kept of a passage behind one query.
         let passage = Segment::context([passage, &closing[..]].concat());
-        let shared = [opening.clone(), query.clone(), passage];
+        let shared = [prefix.clone(), query.clone(), passage];
         words.iter().map(move |word| Prompt::scored(shared.iter().chain([word]).cloned().collect())).collect::<Vec<_>>()
     };
     let prompts = task.passages.iter().flat_map(of_passage).collect();
@@ -120,13 +120,13 @@ mod tests {
     use numeric::{descending, sigmoid};
     use prefix_scheduler::plan::Reads;
 
-    /// Whether the prompt ends in Yes.
+    /// True if the prompt ends in Yes.
     fn yes(prompt: &Prompt) -> bool {
         prompt.segments.last().is_some_and(|verdict| verdict.tokens[1] == Token::from(b'Y'))
     }
 
-    /// The worked case of the design notes: log P(Yes) -1.2 and log P(No) -.4 are -.8, a score of .310, where the prompt
-    /// without content is indifferent. Where it says -1 and -.5, which is -.5, the utility is -.3.
+    /// The worked case of the design notes: log P(Yes) -1.2 and log P(No) -0.4 are -0.8, a score of 0.310, where the prompt
+    /// without content is indifferent. Where it says -1 and -0.5, which is -0.5, the utility is -0.3.
     #[test]
     fn the_label_bias_is_subtracted() {
         for (without, utility, score) in [([-0.7, -0.7], -0.8, 0.310), ([-1.0, -0.5], -0.3, 0.426)] {
@@ -160,13 +160,13 @@ mod tests {
         let budget = Budget { tokens: usize::MAX, counted: usize::MAX, context: usize::MAX, kept: None };
         let prompts = ranking.next(&budget, &prefix_scheduler::call::Call::local()).unwrap().unwrap();
         assert_eq!(prompts.len(), 3);
-        let [opening, query, passage, word] = &prompts[1].segments[..] else { panic!("four segments") };
+        let [prefix, query, passage, word] = &prompts[1].segments[..] else { panic!("four segments") };
         assert!(passage.tokens.starts_with(&task.passages[1]));
         assert_eq!((language.tokenizer.detokenize(&word.tokens).as_str(), word.reads), ("Yes", Reads::Logit));
         // The bytes of the words but for the last one, which is predicted and not evaluated.
         let passages: usize =
             prompts.iter().map(|prompt| prompt.segments[2].tokens.len() + word.tokens.len() - 1).sum();
-        assert_eq!(Budget::cost(&prompts).tokens, opening.tokens.len() + query.tokens.len() + passages);
+        assert_eq!(Budget::cost(&prompts).tokens, prefix.tokens.len() + query.tokens.len() + passages);
     }
 
     /// Costs of the design notes: N blocks and N suffixes; here one more of each, without content.
@@ -176,13 +176,13 @@ mod tests {
         let ran = run(&YesNo, n, usize::MAX, &|_| -1.0);
         assert_eq!(ran.rounds[0].len(), 2 * (n + 1));
         let task = task(n);
-        let [opening, passage, cue, verdict] = &ran.rounds[0][0].segments[..] else { panic!("four segments") };
+        let [prefix, passage, cue, verdict] = &ran.rounds[0][0].segments[..] else { panic!("four segments") };
         let no_content = ran.rounds[0][2 * n].segments[1].tokens.len();
         assert_eq!(passage.tokens, task.passages[0]);
         // The last token of a verdict is not evaluated: with words of one token, verdicts cost nothing.
         let words = verdict.tokens.len() - 1 + " No".len() - 1;
         let suffixes = (n + 1) * (cue.tokens.len() + words);
-        let expected = opening.tokens.len() + n * passage.tokens.len() + no_content + suffixes;
+        let expected = prefix.tokens.len() + n * passage.tokens.len() + no_content + suffixes;
         assert_eq!(Budget::cost(&ran.rounds[0]).tokens, expected);
     }
 }

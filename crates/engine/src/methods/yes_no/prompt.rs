@@ -1,7 +1,7 @@
 //! The prompts of causal rerankers, each as its model was trained with it. The query stands before the passage.
 //!
 //! ```text
-//! [opening: frame, instruction, lead] [query, lead] [passage, closing of the frame] [word, scored]
+//! [prompt prefix: chat template, instruction, lead] [query, lead] [passage, end of the chat template] [word, scored]
 //! ```
 //!
 //! | prompt | words | utility | source |
@@ -12,9 +12,10 @@
 //!
 //! Texts are tokenised in the parts in which their programs do it.
 
-use crate::opening::Opening;
-use crate::prompt::{Language, YesNoPrompt};
+use crate::prompt::Language;
+use crate::types::PromptPrefix;
 use prefix_scheduler::model::Tokenizer;
+use prefix_scheduler::model::YesNoPrompt;
 use prefix_scheduler::plan::{Segment, Token};
 
 /// The parts of a causal reranker's prompt.
@@ -22,7 +23,7 @@ use prefix_scheduler::plan::{Segment, Token};
 pub(super) struct RerankerPrompt {
     /// Template text before the user's message.
     before: &'static str,
-    /// The instruction where the caller gives none; empty where the prompt has none then.
+    /// The instruction where the caller gives none; empty if the prompt has none then.
     instruction: &'static str,
     /// Before and after an instruction that stands before the query.
     instruct: Option<[&'static str; 2]>,
@@ -30,7 +31,7 @@ pub(super) struct RerankerPrompt {
     query: &'static str,
     /// Between query and passage, tokenised together with the query.
     joined: &'static str,
-    /// The same, tokenised apart from it.
+    /// The words, tokenised separately.
     apart: &'static [&'static str],
     /// Behind the passage, tokenised apart; an instruction that stands there takes the place of the last one.
     behind: &'static [&'static str],
@@ -38,7 +39,7 @@ pub(super) struct RerankerPrompt {
     after: &'static str,
     /// The word of a relevant passage, and that of another one where it counts.
     words: (&'static str, Option<&'static str>),
-    /// What is subtracted from the difference of the words' log-probabilities.
+    /// Subtracted from the difference of the words' log-probabilities.
     half: f64,
 }
 
@@ -121,16 +122,16 @@ impl RerankerPrompt {
         self.words().map(segment).collect()
     }
 
-    fn instruction<'a>(&'a self, opening: &'a Opening) -> &'a str {
-        match opening.instruction.trim() {
+    fn instruction<'a>(&'a self, prefix: &'a PromptPrefix) -> &'a str {
+        match prefix.instruction.trim() {
             "" => self.instruction,
             own => own,
         }
     }
 
-    /// What stands before the query, the same for all queries of an instruction.
-    pub fn opening(&self, language: &Language, opening: &Opening) -> Segment {
-        let instruction = self.instruction(opening);
+    /// The tokens before the query, equal for all queries of an instruction.
+    pub fn prefix(&self, language: &Language, prefix: &PromptPrefix) -> Segment {
+        let instruction = self.instruction(prefix);
         let lead = match self.instruct {
             Some([before, after]) if !instruction.is_empty() => format!("{before}{instruction}{after}{}", self.query),
             _ => self.query.to_owned(),
@@ -147,19 +148,19 @@ impl RerankerPrompt {
         text.into_iter().chain(self.apart.iter().flat_map(|part| language.text(part))).collect()
     }
 
-    /// What stands between a passage and the answer.
-    pub fn closing(&self, language: &Language, opening: &Opening) -> Vec<Token> {
+    /// The tokens between a passage and the answer.
+    pub fn closing(&self, language: &Language, prefix: &PromptPrefix) -> Vec<Token> {
         let behind = self.behind.iter().flat_map(|part| language.text(part));
         // An instruction that does not stand before the query stands here.
-        let instruction = if self.instruct.is_none() { language.text(self.instruction(opening)) } else { Vec::new() };
+        let instruction = if self.instruct.is_none() { language.text(self.instruction(prefix)) } else { Vec::new() };
         behind.chain(instruction).chain(language.tokenizer.template(self.after, false)).collect()
     }
 
     /// Tokens of the prompt that are neither passage nor query.
-    pub fn overhead(&self, language: &Language, opening: &Opening) -> usize {
+    pub fn overhead(&self, language: &Language, prefix: &PromptPrefix) -> usize {
         // The word is one token.
         let between = self.query(language, "").len();
-        self.opening(language, opening).tokens.len() + between + self.closing(language, opening).len() + 1
+        self.prefix(language, prefix).tokens.len() + between + self.closing(language, prefix).len() + 1
     }
 }
 
@@ -181,23 +182,22 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::prompt::Frame;
+    use prefix_scheduler::model::PromptFormat;
     use prefix_scheduler::scripted::ByteTokenizer;
 
     /// The whole prompt as text, and the scored words.
     fn text(prompt: YesNoPrompt, instruction: &str) -> (String, Vec<String>) {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
-        let opening = Opening { instruction: instruction.into(), ..Opening::default() };
+        let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
+        let prefix = PromptPrefix { instruction: instruction.into(), ..PromptPrefix::default() };
         let prompt = RerankerPrompt::of(prompt).unwrap();
         let plain = |tokens: &[Token]| language.tokenizer.detokenize(tokens);
         let query = prompt.query(&language, " who? ");
         // A sequence begins with its token, also where no frame stands before the text.
-        assert_eq!(prompt.opening(&language, &opening).tokens[0], 256);
-        let [lead, closing] =
-            [prompt.opening(&language, &opening).tokens.to_vec(), prompt.closing(&language, &opening)];
+        assert_eq!(prompt.prefix(&language, &prefix).tokens[0], 256);
+        let [lead, closing] = [prompt.prefix(&language, &prefix).tokens.to_vec(), prompt.closing(&language, &prefix)];
         let known = lead.len() + query.len() + closing.len() + 1;
         // The query of an empty text is the space before it.
-        assert_eq!(prompt.overhead(&language, &opening) + "who?".len(), known);
+        assert_eq!(prompt.overhead(&language, &prefix) + "who?".len(), known);
         let words = prompt.scored(&language).iter().map(|word| plain(&word.tokens)).collect();
         (format!("{}{} It rained.{}", plain(&lead), plain(&query), plain(&closing)), words)
     }

@@ -20,7 +20,7 @@ use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, valu
 use crate::study::StudyError;
 use crate::study::data::Question;
 use crate::study::report::Report;
-use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
+use engine::types::{Annotator, EvaluateRequest, default_metrics};
 use numeric::rounded;
 use protocol::backend::{BackendError, Refusal};
 use rag_metrics::rank::{Grading, Metric, Ranking};

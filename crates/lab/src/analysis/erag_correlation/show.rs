@@ -8,7 +8,7 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::mean::Mean;
 use crate::study::report::{Report, Table};
-use engine::evaluate::Annotator;
+use engine::types::Annotator;
 use numeric::real;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::rank::{Grading, Metric};

@@ -5,7 +5,7 @@ use rag_metrics::resample::Statistics;
 
 fn settings() -> Settings {
     Settings {
-        task: engine::task::Task::default(),
+        task: engine::types::Task::default(),
         passages: None,
         passage_tokens: None,
         samples: 5,

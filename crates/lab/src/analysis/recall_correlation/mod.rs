@@ -19,8 +19,8 @@ use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, valu
 use crate::study::StudyError;
 use crate::study::data::Question;
 use crate::study::report::Report;
-use engine::belief::{BeliefRequest, SampleOptions};
 use engine::calibrate::Labelled;
+use engine::types::{BeliefRequest, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
 use protocol::backend::Refusal;
@@ -93,7 +93,7 @@ impl Analysis for RecallCorrelation {
                 gold: Vec::new(),
                 passage_tokens: context.settings.passage_tokens,
             };
-            let likelihoods = engine.answer_likelihoods(&Call::local(), &task, &contexts).await?;
+            let likelihoods = engine.positions.likelihoods(&Call::local(), &task, &contexts).await?;
             let tokens = engine.generator()?.language.query(reference).len().max(1);
             let request = BeliefRequest {
                 question: list.question.clone(),
@@ -103,7 +103,7 @@ impl Analysis for RecallCorrelation {
                 passage_tokens: context.settings.passage_tokens,
                 ..BeliefRequest::default()
             };
-            let sampled = engine.sample(&Call::local(), request, None).await?;
+            let sampled = engine.sampler.sample(&Call::local(), request, None).await?;
             let f1 = sampled.answers.iter().map(|answers| {
                 let text = answers.first().map_or("", |answer| answer.text.as_str());
                 token_f1(text, &list.answers)

@@ -10,9 +10,8 @@ use super::{BM25, Settings};
 use crate::study::Record;
 use crate::study::data::Question;
 use engine::fusion::bm25;
-use engine::methods::{self, MethodRef};
-use engine::opening::Opening;
-use engine::rerank::{MoiOptions, Passage, RerankRequest};
+use engine::methods;
+use engine::types::{MethodRef, MoiOptions, Passage, PromptPrefix, RerankRequest};
 use numeric::descending;
 use protocol::backend::{Backend, ModelIdentity, Refusal};
 
@@ -81,7 +80,7 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
 pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<MethodRef> {
     let there = |role| models.beside.iter().any(|(served, file)| *served == role && !file.is_empty());
     let mut answering = Vec::new();
-    for method in methods::all().filter(|method| method.beside().is_some_and(there)) {
+    for method in methods::all().filter(|method| method.passage_model().is_some_and(there)) {
         let passages = ["one", "two"].map(|text| Passage { id: text.into(), text: text.into(), ..Passage::default() });
         let (query, passages) = ("one".to_owned(), passages.to_vec());
         let trial = RerankRequest { query, passages, method: Some(method), ..RerankRequest::default() };
@@ -102,7 +101,7 @@ pub(super) async fn warm_up(settings: &Settings, backend: &Backend, questions: &
         let of = |row: &MethodRow| row.is_scored_by_scorer() == by_scorer && row.method.asks_generator();
         let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget() && of(row));
         // The default method also uses the embedding model.
-        if let Some(row) = bounded().find(|row| row.method.signal().is_some()).or_else(|| bounded().next()) {
+        if let Some(row) = bounded().find(|row| row.method.mixed_model().is_some()).or_else(|| bounded().next()) {
             warm_up_with(settings, backend, questions, row).await?;
         }
     }
@@ -145,12 +144,12 @@ fn lexical(question: &Question) -> Outcome {
 }
 
 async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: MethodRow) -> Result<Outcome, Refusal> {
-    let opening = if row.variant == Variant::Opening { settings.opening.clone() } else { Opening::default() };
+    let opening = if row.variant == Variant::Opening { settings.opening.clone() } else { PromptPrefix::default() };
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
         method: Some(row.method),
-        opening,
+        prefix: opening,
         frame: row.frame(),
         scorer: row.scorer().to_owned(),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },

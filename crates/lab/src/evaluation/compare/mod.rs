@@ -24,9 +24,9 @@ use self::summary::Summary;
 use crate::study::data::{Data, Question};
 use crate::study::manifest::{self, Uses};
 use crate::study::{Event, Finished, Study, StudyError, distinct};
-use engine::methods::{self, MethodRef};
-use engine::opening::Opening;
-use engine::prompt::Frame;
+use engine::methods;
+use engine::types::{MethodRef, PromptPrefix};
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
@@ -51,10 +51,10 @@ pub struct Settings {
     /// Adds the methods that use another model, if that model is served and answers.
     pub beside: bool,
     /// Instruction and examples; they make a second row for every method that takes them.
-    pub opening: Opening,
+    pub opening: PromptPrefix,
     /// Prompt formats. Each but the configured one makes another row for every method with a prompt format. Only an
     /// engine in this process supports them.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PromptFormat>,
     /// Makes another row for every method that a scorer scores, scored by the generator.
     pub by_generator: bool,
     /// True if the scoring model is a causal reranker; `None` until the models are known.
@@ -82,7 +82,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
-            let alone = |method: &MethodRef| method.beside().is_none() && !method.asks_judge();
+            let alone = |method: &MethodRef| method.passage_model().is_none() && !method.asks_judge();
             found.extend(methods::all().filter(|method| method.name() != RETRIEVER && alone(method)));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
@@ -163,7 +163,7 @@ mod tests {
         Settings {
             methods: find(&[method.to_owned()]).unwrap(),
             beside: false,
-            opening: Opening::default(),
+            opening: PromptPrefix::default(),
             frames: Vec::new(),
             by_generator: false,
             reranker: None,

@@ -6,7 +6,7 @@ use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
 use super::summary::Summary;
 use super::{BM25, GIVEN, Settings};
 use crate::study::report::{generator_note, machine, passages_note};
-use engine::prompt::Frame;
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Test;
 
@@ -27,8 +27,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
             ", and include waiting for other requests: they are not the speed of a method",
         ),
     };
-    let named =
-        |frame: Option<Frame>, of: &str| frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()));
+    let named = |frame: Option<PromptFormat>, of: &str| {
+        frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()))
+    };
     // If there is a scorer, its prompts rank.
     let frame = match (&models.scorer, settings.by_generator) {
         (Some(_), false) => named(models.scorer_frame, "frame"),

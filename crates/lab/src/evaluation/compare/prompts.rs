@@ -2,28 +2,28 @@
 
 use super::summary::Row;
 use crate::study::mean::Gain;
-use engine::prompt::Frame;
+use prefix_scheduler::model::PromptFormat;
 use rag_metrics::resample::format_p_value;
 
 /// The configuration of a prompt format.
-const fn keys(frame: Frame) -> &'static str {
+const fn keys(frame: PromptFormat) -> &'static str {
     match frame {
-        Frame::Chat => "generator.chat_template=auto",
-        Frame::Jinja => "generator.chat_template=jinja",
-        Frame::Plain => "generator.chat_template=off",
+        PromptFormat::Chat => "generator.chat_template=auto",
+        PromptFormat::Jinja => "generator.chat_template=jinja",
+        PromptFormat::Plain => "generator.chat_template=off",
     }
 }
 
 /// Effects of one prompt format on each method.
 struct Changes<'a> {
-    frame: Frame,
+    frame: PromptFormat,
     gains: Vec<(&'a str, &'a Gain)>,
     /// Questions that were refused with this format.
     refused: usize,
 }
 
 impl<'a> Changes<'a> {
-    fn of(rows: &'a [Row], frame: Frame) -> Self {
+    fn of(rows: &'a [Row], frame: PromptFormat) -> Self {
         let own: Vec<_> = rows.iter().filter(|row| row.frame() == Some(frame)).collect();
         let refused = own.iter().map(|row| row.refused).sum();
         let gains =
@@ -46,7 +46,7 @@ impl<'a> Changes<'a> {
 /// The format to take; `None` if none were compared. A format is taken if a method gains significantly after Holm's
 /// adjustment, no method loses significantly, and no question was refused. Of several formats, the one with the largest
 /// gain is taken.
-pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<String> {
+pub(super) fn verdict(rows: &[Row], frames: &[PromptFormat], level: f64) -> Option<String> {
     let all: Vec<Changes<'_>> = frames.iter().map(|frame| Changes::of(rows, *frame)).collect();
     let tested = |changes: &Changes<'_>| changes.gains.iter().any(|(_, gain)| gain.adjusted.is_some());
     if all.iter().all(|changes| changes.gains.is_empty()) {
@@ -100,14 +100,14 @@ mod tests {
             losses: 0,
         };
         let (method, suffix) = name.split_once('+').unwrap();
-        let framed = Frame::ALL.into_iter().find(|frame| frame.name() == suffix).map(Variant::Framed);
+        let framed = PromptFormat::ALL.into_iter().find(|frame| frame.name() == suffix).map(Variant::Framed);
         let asked = MethodRow { method: find(method).unwrap(), variant: framed.unwrap_or(Variant::Opening) };
         Row { over_base: Some(gain), asked: Some(asked), ..Row::named(name) }
     }
 
     #[test]
     fn a_format_is_taken_if_it_gains_and_never_loses() {
-        let frames = [Frame::Jinja, Frame::Plain];
+        let frames = [PromptFormat::Jinja, PromptFormat::Plain];
         let of = |rows: &[Row]| verdict(rows, &frames, 0.05);
         assert_eq!(of(&[Row::named("given"), Row::named("moi")]), None);
         let kept = of(&[Row::named("moi"), row("moi+plain", 0.1, 0.06)]).unwrap();

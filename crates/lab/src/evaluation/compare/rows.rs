@@ -2,8 +2,8 @@
 
 use super::Settings;
 use crate::study::StudyError;
-use engine::methods::MethodRef;
-use engine::prompt::Frame;
+use engine::types::MethodRef;
+use prefix_scheduler::model::PromptFormat;
 use protocol::backend::{Backend, ModelIdentity};
 
 /// Suffix of a row with the caller's instruction and examples.
@@ -20,7 +20,7 @@ pub(super) enum Variant {
     /// With the caller's instruction and examples.
     Opening,
     /// With another prompt format.
-    Framed(Frame),
+    Framed(PromptFormat),
     /// Scored by the generator, although a scorer is configured.
     Generator,
 }
@@ -50,7 +50,7 @@ impl MethodRow {
     }
 
     /// The prompt format that its requests ask for.
-    pub(super) const fn frame(self) -> Option<Frame> {
+    pub(super) const fn frame(self) -> Option<PromptFormat> {
         match self.variant {
             Variant::Framed(frame) => Some(frame),
             Variant::Configured | Variant::Opening | Variant::Generator => None,
@@ -146,7 +146,7 @@ impl Settings {
         self.methods.iter().flat_map(move |method| {
             // A reranker has its own prompt, which takes an instruction but no chat template.
             let own = method.knows_rerankers();
-            let takes = method.takes_opening() || (own && instructed);
+            let takes = method.takes_prefix() || (own && instructed);
             let opening = (!self.opening.is_built_in() && takes).then_some(Variant::Opening);
             let framed = method.asks_generator() && method.has_frame() && !(own && self.reranker == Some(true));
             let frames = self.frames.iter().filter(move |_| framed).map(|frame| Variant::Framed(*frame));
@@ -164,11 +164,12 @@ mod tests {
 
     use super::super::tests::settings;
     use super::*;
-    use engine::opening::Opening;
+    use engine::types::PromptPrefix;
 
     #[test]
     fn formats_have_separate_rows() {
-        let framed = |method: &str| Settings { frames: vec![Frame::Jinja, Frame::Plain], ..settings(method) };
+        let framed =
+            |method: &str| Settings { frames: vec![PromptFormat::Jinja, PromptFormat::Plain], ..settings(method) };
         let names: Vec<String> = framed("moi").rows().map(MethodRow::name).collect();
         assert_eq!(names, ["moi", "moi+jinja", "moi+plain"]);
         assert_eq!(framed("moi").manifest(&ModelIdentity::scripted(""))["frames"], json!(["jinja", "plain"]));
@@ -180,7 +181,7 @@ mod tests {
             let models = ModelIdentity { frame, ..ModelIdentity::scripted("") };
             framed("moi").of_models(&models).unwrap().frames
         };
-        assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
+        assert_eq!((frames(Some(PromptFormat::Plain)), frames(None).len()), (vec![PromptFormat::Jinja], 2));
     }
 
     /// A page must not state a budget that no row had.
@@ -194,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_rerankers_own_prompt_takes_an_instruction_and_no_format() {
-        let opening = Opening { instruction: "Find code.".into(), ..Opening::default() };
-        let asked = Settings { opening, frames: vec![Frame::Plain], ..settings("yes-no") };
+        let opening = PromptPrefix { instruction: "Find code.".into(), ..PromptPrefix::default() };
+        let asked = Settings { opening, frames: vec![PromptFormat::Plain], ..settings("yes-no") };
         let of = |scores_as_reranker| {
             let models = ModelIdentity { scores_as_reranker, ..ModelIdentity::scripted("") };
             asked.of_models(&models).map(|settings| settings.rows().map(MethodRow::name).collect::<Vec<_>>())
@@ -205,7 +206,7 @@ mod tests {
         assert!(of(false).unwrap_err().to_string().contains("--instruction, --examples: none of the methods"));
         let instructed = Settings { frames: Vec::new(), reranker: Some(true), ..asked.clone() };
         assert_eq!(instructed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+opening"]);
-        let framed = Settings { opening: Opening::default(), reranker: Some(false), ..asked };
+        let framed = Settings { opening: PromptPrefix::default(), reranker: Some(false), ..asked };
         assert_eq!(framed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+plain"]);
     }
 

@@ -16,8 +16,8 @@ use crate::study::journal::Entry;
 use crate::study::mean::{Gain, Mean, mean_of};
 use crate::study::warned::{self, Warned};
 use crate::study::{Record, Refused};
-use engine::prompt::Frame;
 use numeric::real;
+use prefix_scheduler::model::PromptFormat;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::never;
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
@@ -100,7 +100,7 @@ impl Row {
 
     /// The prompt format; `None` for the configured one. A row with another format is not a method that a request can
     /// name.
-    pub(super) fn frame(&self) -> Option<Frame> {
+    pub(super) fn frame(&self) -> Option<PromptFormat> {
         self.asked?.frame()
     }
 }

@@ -16,14 +16,13 @@ use serde::Serialize;
 
 use crate::study::data::Question;
 use crate::study::{Record, StudyError};
-use engine::fusing::Shares;
+use engine::Engine;
 use engine::fusion::calibration::{Calibration, Mix};
+use engine::fusion::certainty;
 use engine::fusion::platt::Platt;
-use engine::fusion::settled;
-use engine::methods::{self, MethodRef, Stage};
-use engine::models::Role;
-use engine::rerank::{Copies, MoiOptions, RANKED_WITHOUT, RerankRequest};
-use engine::{Engine, EngineError};
+use engine::methods;
+use engine::rerank::{Copies, RANKED_WITHOUT};
+use engine::types::{EngineError, MethodRef, MoiOptions, RankingStage, RerankRequest, Role, Shares};
 use numeric::{descending, mean, real, sigmoid, standard_deviation};
 use prefix_scheduler::call::Call;
 use rag_metrics::cut::{best_cut, none_relevant};
@@ -149,19 +148,19 @@ pub async fn ask(
         return Err(EngineError::invalid("passages", format!("{} {why}", method.name())));
     }
     let call = Call::local();
-    let answer = engine.rerank(&call, request.clone(), None).await?;
+    let answer = engine.reranker.rerank(&call, request.clone(), None).await?;
     let scored_by = |role| Ok::<_, EngineError>(engine.models().scorer(role)?.scores_sha256());
-    let model = method.beside().map(scored_by).transpose()?;
+    let model = method.passage_model().map(scored_by).transpose()?;
     let (mut cosines, mut embedding, mut without) = (None, None, None);
     if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
         // The answer has the mixture only. If the model caches vectors, the passages are not read again.
         let method = methods::find("embedding");
         let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
-        let mut passages = engine.rerank(&call, alone, None).await?.passages;
+        let mut passages = engine.reranker.rerank(&call, alone, None).await?.passages;
         passages.sort_by_key(|passage| passage.index);
         cosines = Some(Cosines {
             scores: passages.iter().map(|passage| passage.utility).collect(),
-            unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
+            unreadable: passages.iter().map(|passage| passage.stage == RankingStage::Retriever).collect(),
         });
         embedding = Some(scored_by(Role::Embedding)?);
     } else {
@@ -284,13 +283,13 @@ fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
     // The order of equal values carries no information.
     let unequal = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
     let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(unequal).collect();
-    let learnt = settled::per_nat(&by_list.concat())?;
+    let learnt = certainty::per_nat(&by_list.concat())?;
     let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
-        let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);
+        let of = |&(gap, right): &(f64, bool)| certainty::outranks(if right { gap } else { -gap }, slope);
         pairs.iter().map(|pair| of(pair).max(f64::MIN_POSITIVE).ln()).sum()
     };
     let gains: Vec<f64> =
-        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, settled::PER_NAT)).collect();
+        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, certainty::PER_NAT)).collect();
     (mean(&gains) > standard_error(&gains)).then_some(learnt)
 }
 
@@ -331,8 +330,8 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
         if learns_order {
             let per_nat = slope(&seen, shares);
             learnt_order |= per_nat.is_some();
-            order_before.extend(ahead(&unseen, preset, settled::PER_NAT));
-            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(settled::PER_NAT)));
+            order_before.extend(ahead(&unseen, preset, certainty::PER_NAT));
+            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(certainty::PER_NAT)));
         }
         let number = best_number(&seen, shares);
         for one in &unseen {
@@ -372,7 +371,7 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
 /// `outranks_next` of the neighbours of these lists, and true for the right order.
 fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> {
     let neighbours = lists.iter().flat_map(|one| one.neighbours(shares));
-    neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
+    neighbours.map(|(gap, right)| (certainty::outranks(gap, per_nat), right)).collect()
 }
 
 /// Quality of `outranks_next` before and after the fit. Without a learnt slope nothing is after it.

@@ -1,9 +1,9 @@
 //! One list as a method answered it, to be mixed again with any shares.
 
-use engine::fusing::{Fusion, FusionOptions, Learnt, Shares, Source, WEIGHT, beside_embedding};
 use engine::fusion::bm25;
-use engine::methods::{self, Stage};
-use engine::rerank::{Passage, RerankRequest, Reranked};
+use engine::fusion::mixture::{Fusion, WEIGHT, embedding_shares};
+use engine::methods;
+use engine::types::{FusionOptions, Learnt, Passage, RankingStage, RerankRequest, Reranked, Shares, Source};
 use numeric::{lowered, real};
 use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 
@@ -28,7 +28,7 @@ pub(super) struct Observed {
     /// True if a utility of 0 means "no better than no passage".
     has_zero: bool,
     /// The stage that decided each passage's place: the generator reads all but those of the retriever.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<RankingStage>,
     /// Size of one unit of the logit.
     unit: f64,
     /// The retriever's side of the fusion; `None` for a method that does not fuse.
@@ -53,7 +53,7 @@ impl Observed {
         threshold: f64,
     ) -> Self {
         let n = request.passages.len();
-        let (mut utilities, mut alone, mut stages) = (vec![0.0; n], vec![0.0; n], vec![Stage::Alone; n]);
+        let (mut utilities, mut alone, mut stages) = (vec![0.0; n], vec![0.0; n], vec![RankingStage::Alone; n]);
         for passage in &answer.passages {
             utilities[passage.index] = passage.utility;
             alone[passage.index] = passage.alone;
@@ -92,29 +92,29 @@ impl Observed {
         Self { cosines: None, stages, ..self.clone() }
     }
 
-    fn unrefined_stages(&self) -> Vec<Stage> {
+    fn unrefined_stages(&self) -> Vec<RankingStage> {
         let stages = self.stages.iter();
-        stages.map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect()
+        stages.map(|&stage| if stage == RankingStage::Together { RankingStage::Alone } else { stage }).collect()
     }
 
     /// The built-in shares. Without cosines their share is 0.
     pub fn built_in(&self) -> Shares {
         let source = self.retriever.as_ref().map_or(Source::Retriever, |fusion| fusion.report.source);
-        if self.has_cosines() { beside_embedding(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
+        if self.has_cosines() { embedding_shares(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
     }
 
     fn fusion(&self, shares: Shares) -> Option<Fusion> {
         let mut fusion = self.retriever.clone()?;
         fusion.report.weight = shares.weight;
         let Some(cosines) = &self.cosines else { return Some(fusion) };
-        let learnt = Learnt { beside_embedding: Some(shares), ..Learnt::default() };
+        let learnt = Learnt { with_embedding: Some(shares), ..Learnt::default() };
         let cosines = (&*cosines.scores, &*cosines.unreadable);
         Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }
 
     /// Values of these utilities mixed with the other side; NaN for a passage that was not read.
     fn mixed(&self, fusion: &Fusion, utilities: &[f64]) -> Vec<f64> {
-        let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
+        let read = (0..self.stages.len()).filter(|&index| self.stages[index] != RankingStage::Retriever);
         let read: Vec<usize> = read.collect();
         let of = |values: &[f64]| -> Vec<f64> { read.iter().map(|&index| values[index]).collect() };
         let part = fusion.with_scores(of(&fusion.scores));

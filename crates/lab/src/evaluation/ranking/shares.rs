@@ -1,7 +1,8 @@
 //! Search for the shares of a mixture that rank labelled lists best.
 
 use super::{Observed, ROUNDING, standard_error};
-use engine::fusing::{self, Shares};
+use engine::fusion::mixture;
+use engine::types::Shares;
 use numeric::{mean, real};
 
 /// Shares of the model that are tried, as the number of steps from 0 to 1.
@@ -20,7 +21,7 @@ pub struct TriedMix {
 
 /// The shares of these lists without a calibration.
 pub(super) fn built_in(lists: &[&Observed]) -> Shares {
-    let alone = Shares { weight: fusing::WEIGHT, embedding: 0.0 };
+    let alone = Shares { weight: mixture::WEIGHT, embedding: 0.0 };
     lists.first().map_or(alone, |one| one.built_in())
 }
 

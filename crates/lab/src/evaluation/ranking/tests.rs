@@ -1,12 +1,12 @@
 use super::*;
-use engine::fusing::{self, FusionReport, Source};
-use engine::fusion::Scaling;
-use engine::position_bias::{Arrangement, ContextOrder, Ground};
-use engine::rerank::{Passage, Ranked, Reranked, Usage};
+use engine::fusion::mixture;
+use engine::types::{
+    Arrangement, ContextOrder, FusionReport, Ground, Passage, Ranked, Reranked, Scaling, Source, Usage,
+};
 
 /// The model's share, and the built-in one of the cosines.
 fn shares(weight: f64) -> Shares {
-    Shares { weight, ..fusing::beside_embedding(Source::Retriever) }
+    Shares { weight, ..mixture::embedding_shares(Source::Retriever) }
 }
 
 /// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
@@ -41,7 +41,7 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
     let mut passages: Vec<Ranked> = rows.iter().enumerate().map(ranked).collect();
     passages.sort_by(|left, right| right.utility.total_cmp(&left.utility));
     let report =
-        FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: fusing::WEIGHT, embedding: None };
+        FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: mixture::WEIGHT, embedding: None };
     let answer = Reranked {
         passages,
         unit: 2.0,
@@ -97,7 +97,7 @@ fn lists(model_is_right: bool) -> Vec<Observed> {
 fn the_weight_goes_to_the_side_that_is_right() {
     let model = only(&answers(lists(true)));
     // The built-in weight already ranks these lists perfectly, so it stays.
-    assert!((model.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12, "{model:?}");
+    assert!((model.calibration.mix.unwrap().weight - mixture::WEIGHT).abs() < 1e-12, "{model:?}");
     assert!(model.worth.error_after.unwrap() < model.worth.error_before.unwrap());
     let retriever = only(&answers(lists(false)));
     let weight = retriever.calibration.mix.unwrap().weight;
@@ -122,7 +122,7 @@ fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
     let learnt = best(&lists, &tried(&lists));
     assert!(learnt.weight < 0.51, "{learnt:?}");
     let fitted = only(&answers(many));
-    assert!((fitted.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12);
+    assert!((fitted.calibration.mix.unwrap().weight - mixture::WEIGHT).abs() < 1e-12);
     assert!(fitted.worth.ndcg_after < fitted.worth.ndcg_before, "{:?}", fitted.worth);
 }
 
@@ -145,7 +145,7 @@ fn the_slope_of_outranks_next_is_learnt_from_neighbours() {
     let many = || [lists(true), lists(true)].concat();
     let fitted = only(&answers(many()));
     let learnt = fitted.calibration.outranks_per_nat.unwrap();
-    assert!(learnt > settled::PER_NAT && learnt.is_finite(), "{learnt}");
+    assert!(learnt > certainty::PER_NAT && learnt.is_finite(), "{learnt}");
     let order = fitted.worth.order.unwrap();
     assert_eq!(order.pairs, 40);
     assert!(order.error_after.unwrap() < order.error_before, "{order:?}");
@@ -204,7 +204,7 @@ fn mixes_are_compared_before_the_refinement() {
     assert_eq!(staged.ndcg(shares(0.0)), Some(1.0), "the retriever alone has the relevant one first");
     assert_eq!(staged.ndcg(shares(1.0)), Some(0.5));
     assert!(staged.f1_by_number(shares(0.0)).unwrap()[0] > 0.9 && staged.logits(shares(0.0))[2] > 0.0);
-    assert!(staged.f1_by_number(shares(fusing::WEIGHT)).unwrap()[0] < 0.1, "as it is served");
+    assert!(staged.f1_by_number(shares(mixture::WEIGHT)).unwrap()[0] < 0.1, "as it is served");
 }
 
 /// Refined utilities of the first places do not apply to the others, which keep the values that placed them.
@@ -263,7 +263,7 @@ fn the_share_of_the_cosines_is_learnt() {
     some.embedding = Some("ab".into());
     let fitted = some.fit().0.remove(0);
     let (mix, worth) = (fitted.calibration.mix.unwrap(), &fitted.worth);
-    assert!(mix.embedding.unwrap() > fusing::beside_embedding(Source::Retriever).embedding, "{mix:?}");
+    assert!(mix.embedding.unwrap() > mixture::embedding_shares(Source::Retriever).embedding, "{mix:?}");
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap() + 0.1, "{worth:?}");
     // The built-in shares, then 21 shares of the model times 11 of the cosines.
     assert_eq!((fitted.tried.len(), fitted.tried[0].shares), (1 + 21 * 11, shares(0.35)));
@@ -295,7 +295,7 @@ fn without_cosines_no_place_is_refined_by_them() {
         one.stages[..3].fill(Stage::Together);
         one
     };
-    let plain = Shares { weight: fusing::WEIGHT, embedding: 0.0 };
+    let plain = Shares { weight: mixture::WEIGHT, embedding: 0.0 };
     let beside = refined(Some(vec![0.1, 0.9, 0.1, 0.1])).without_cosines();
     assert_eq!(beside.logits(plain), list(&rows, true).logits(plain));
     let best = refined(None);

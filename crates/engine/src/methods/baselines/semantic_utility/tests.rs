@@ -24,7 +24,7 @@ fn measure(contexts: &[Vec<Answer>], entails: impl Fn(&str, &str) -> f64) -> (Sc
     })
 }
 
-/// The same with whole verdicts.
+/// The semantic utility with whole verdicts.
 fn judged(contexts: &[Vec<Answer>], verdict: impl Fn(&str, &str) -> Verdict) -> (Scored, Vec<(String, String)>) {
     let mut judging = Judging::new("who", contexts).unwrap().unwrap();
     let (mut asked, passages) = (Vec::new(), contexts.len() - FIRST);
@@ -152,12 +152,19 @@ fn utilities_agree_with_an_independent_program() {
 
 /// The seeds of the answers of each context.
 fn seeds(passages: usize) -> Vec<Vec<u64>> {
-    let language =
-        Language::new(Arc::new(prefix_scheduler::scripted::ByteTokenizer::default()), crate::prompt::Frame::Plain);
+    let language = Language::new(
+        Arc::new(prefix_scheduler::scripted::ByteTokenizer::default()),
+        prefix_scheduler::model::PromptFormat::Plain,
+    );
     let query = language.query("who");
     let request = RerankRequest { query: "who".to_owned(), ..RerankRequest::default() };
-    let task =
-        Task { request, language: Some(language), passages: vec![vec![1, 2].into(); passages], query, signal: None };
+    let task = Task {
+        request,
+        language: Some(language),
+        passages: vec![vec![1, 2].into(); passages],
+        query,
+        mixed_model: None,
+    };
     let (task, count) = (Arc::new(task), options(&RerankRequest::default()).count());
     let stop = options(&task.request).text_stop(task.language().unwrap());
     let drawing = Measuring { task, stop, step: Step::Draw }.drawing().unwrap();

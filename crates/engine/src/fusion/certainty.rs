@@ -3,7 +3,7 @@
 use numeric::{mean, sigmoid};
 
 /// Below this probability two neighbours are nearly tied: within one nat. One of the first two places of every second list is, so
-/// that settling them costs a fifth of a block a passage of twenty.
+/// that settling them costs a fifth of a block per passage of twenty.
 pub const TIE: f64 = 0.55;
 
 /// Logit of "the better one is relevant and the other is not, rather than the reverse" for each nat between two values. By
@@ -26,7 +26,7 @@ pub fn outranks(difference: f64, per_nat: f64) -> f64 {
 
 /// The slope that makes most likely which of two neighbours is the relevant one: their difference in nats, at least 0, and whether
 /// it is the higher one. Two pairs of the mean difference, one of either kind, are added, so that the slope is finite where no
-/// pair stands wrong. 0 where greater differences make it no likelier. `None` for fewer than 20 pairs, and where the differences
+/// pair stands wrong. 0 if greater differences make it no likelier. `None` for fewer than 20 pairs, and where the differences
 /// are all 0 or not finite.
 #[must_use]
 pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
@@ -59,7 +59,7 @@ pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
     Some(high / typical)
 }
 
-/// Whether each of these values, in descending order, outranks the next with at least `probability`, with the slope [`PER_NAT`].
+/// True if each of these values, in descending order, outranks the next with at least `probability`, with the slope [`PER_NAT`].
 #[must_use]
 pub fn first_places(values: &[f64], probability: f64) -> bool {
     values.windows(2).all(|pair| outranks(pair[0] - pair[1], PER_NAT) >= probability)

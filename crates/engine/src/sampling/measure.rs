@@ -2,145 +2,23 @@
 
 use std::collections::HashMap;
 
-use super::options::MeasureOptions;
 use super::similarity::lexical_similarity;
 use super::texts::Texts;
-use super::{Answer, verdict};
-use crate::task::Task;
-use crate::{EngineError, no_judge};
+use crate::types::{BeliefReport, EngineError, MeasureOptions, Response};
 use prefix_scheduler::call::Call;
-use prefix_scheduler::model::entailment::EntailmentInfo;
+use prefix_scheduler::model::entailment::{EntailmentInfo, EntailmentProbabilities};
 use prefix_scheduler::scheduler::entailment::Judge;
 use rag_metrics::belief::cluster::{Clusterer, Clusters};
 use rag_metrics::belief::seper::{self, Against};
-use rag_metrics::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy, uncertainty};
+use rag_metrics::belief::{Estimate, Likelihood, Rule, Verdict, corrected, entropy, uncertainty};
 
-/// A response to be measured.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Response {
-    /// Its text; may be empty.
-    pub text: String,
-    /// Its likelihood.
-    pub likelihood: Likelihood,
+/// The model's probabilities, for the measures.
+pub(crate) const fn verdict(probabilities: EntailmentProbabilities) -> Verdict {
+    let EntailmentProbabilities { entailment, neutral, contradiction } = probabilities;
+    Verdict { entailment, neutral, contradiction }
 }
 
-impl Response {
-    /// A sampled answer to a task.
-    pub(crate) fn of(answer: &Answer, task: &Task) -> Self {
-        Self { text: task.measured(&answer.text), likelihood: answer.likelihood() }
-    }
-}
-
-/// The measures of a set of responses.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BeliefReport {
-    /// Soft SePer, in [0, 1]; absent without references.
-    pub seper_soft: Option<Estimate>,
-    /// Hard SePer; absent without references or with a two-way model.
-    pub seper_hard: Option<Estimate>,
-    /// Semantic entropy over the weights of the clusters, in nats.
-    pub semantic_entropy: Estimate,
-    /// Semantic entropy over the counts of the clusters, in nats.
-    pub semantic_entropy_count: Estimate,
-    /// The same corrected for clusters that were not drawn; absent for fewer than two responses.
-    pub semantic_entropy_corrected: Option<Estimate>,
-    /// Mean negative log-likelihood, in nats.
-    pub predictive_entropy: Estimate,
-    /// Mean perplexity of the responses; absent where one of them is above 1e100.
-    pub perplexity: Option<Estimate>,
-    /// Mean ROUGE-L of all pairs of responses, in [0, 1]; absent for fewer than two.
-    pub lexical_similarity: Option<Estimate>,
-    /// Which responses mean the same.
-    pub clusters: Clusters,
-    /// Weight of each response; they sum to 1.
-    pub weights: Vec<f64>,
-    /// Number of responses without text.
-    pub empty: usize,
-}
-
-/// Answers sampled elsewhere, with context and without, and the verdicts that the caller has on them.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct MeasureInput {
-    /// Precedes every text that the entailment model judges; may be empty.
-    pub question: String,
-    /// Reference answers.
-    pub references: Vec<String>,
-    /// Answers with context; at least one.
-    pub with_context: Vec<Response>,
-    /// Answers without context; if there are none, nothing is subtracted.
-    pub context_free: Vec<Response>,
-    /// Whether answer `i` of both lists was drawn with the same random numbers. Paired lists have the same length.
-    pub pairing: Pairing,
-    /// Verdicts by text: premise, hypothesis. The entailment model judges pairs that are not here.
-    pub verdicts: Vec<(String, String, Verdict)>,
-    /// How they are measured.
-    pub options: MeasureOptions,
-}
-
-impl MeasureInput {
-    fn check(&self) -> Result<(), EngineError> {
-        self.options.check()?;
-        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
-            return Err(EngineError::invalid(format!("references[{index}]"), "must not be empty"));
-        }
-        if self.with_context.is_empty() {
-            return Err(EngineError::invalid("with", "must hold at least one answer"));
-        }
-        let (with, without) = (self.with_context.len(), self.context_free.len());
-        if self.pairing == Pairing::Paired && without > 0 && with != without {
-            let problem = format!("{without} answers given, paired answers need {with}");
-            return Err(EngineError::invalid("without", problem));
-        }
-        for (field, responses) in [("with", &self.with_context), ("without", &self.context_free)] {
-            for (index, response) in responses.iter().enumerate() {
-                let sum = response.likelihood.sum;
-                if !(sum.is_finite() && sum <= 0.0) {
-                    let problem = format!("is {sum}, but a log-likelihood is a finite number of at most 0");
-                    return Err(EngineError::invalid(format!("{field}[{index}].log_likelihood"), problem));
-                }
-                if response.likelihood.tokens == 0 {
-                    return Err(EngineError::invalid(format!("{field}[{index}].tokens"), "must be at least 1"));
-                }
-            }
-        }
-        for (index, (_, _, verdict)) in self.verdicts.iter().enumerate() {
-            let parts = [verdict.entailment, verdict.neutral, verdict.contradiction];
-            let sum: f64 = parts.iter().sum();
-            if !parts.iter().all(|part| (0.0..=1.0).contains(part)) || (sum - 1.0).abs() > 1e-3 {
-                let problem = "must be three probabilities that sum to 1";
-                return Err(EngineError::invalid(format!("verdicts[{index}]"), problem));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Measures answers sampled elsewhere. Returns the belief with context, the context-free one, and the number of pairs that
-/// the model judged.
-///
-/// # Errors
-/// [`EngineError`] with the field at fault. [`EngineError::Precondition`] if a verdict is missing and there is no entailment
-/// model.
-pub async fn measure_answers(
-    call: &Call,
-    input: &MeasureInput,
-    judge: Option<&Judge>,
-) -> Result<(BeliefReport, Option<BeliefReport>, usize), EngineError> {
-    input.check()?;
-    let question = Some(input.question.as_str()).filter(|text| input.options.conditioned && !text.trim().is_empty());
-    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, usize::MAX);
-    for (premise, hypothesis, verdict) in &input.verdicts {
-        verdicts.insert(premise, hypothesis, *verdict)?;
-    }
-    let with_context = measure(&mut verdicts, &input.with_context, &input.references, &input.options).await?;
-    let context_free = match &input.context_free[..] {
-        [] => None,
-        responses => Some(measure(&mut verdicts, responses, &input.references, &input.options).await?),
-    };
-    Ok((with_context, context_free, verdicts.judged))
-}
-
-/// What is said of two answers, after a question or without one, that are long.
+/// The warning about two long answers, after a question or without one.
 pub(crate) fn too_long(model: &EntailmentInfo, question: bool) -> String {
     let tokens = model.most_tokens;
     let (what, cut) = if question {
@@ -165,9 +43,9 @@ pub(crate) struct Verdicts<'a> {
     pub judged: usize,
     /// The model, once it has judged a pair.
     pub model: Option<EntailmentInfo>,
-    /// Whether some of the pairs are likely to be longer than what it reads.
+    /// True if some of the pairs are likely to be longer than what it reads.
     long: bool,
-    /// Whether a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
+    /// True if a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
     /// measured. The caller's own verdicts are three-way by their schema.
     two_way: bool,
 }
@@ -190,7 +68,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Adds a verdict of the caller on two bare texts.
-    fn insert(&mut self, premise: &str, hypothesis: &str, verdict: Verdict) -> Result<(), EngineError> {
+    pub fn insert(&mut self, premise: &str, hypothesis: &str, verdict: Verdict) -> Result<(), EngineError> {
         let pair = (self.texts.number(premise)?, self.texts.number(hypothesis)?);
         self.by_pair.insert(pair, verdict);
         Ok(())
@@ -216,7 +94,7 @@ impl<'a> Verdicts<'a> {
         if open.is_empty() {
             return Ok(());
         }
-        let judge = self.judge.ok_or_else(no_judge)?;
+        let judge = self.judge.ok_or_else(EngineError::no_judge)?;
         self.asked += open.len();
         if self.asked > self.allowed {
             return Err(EngineError::Pairs { allowed: self.allowed });
@@ -231,7 +109,7 @@ impl<'a> Verdicts<'a> {
         Ok(())
     }
 
-    /// What is said of pairs that are too long; none where all fit.
+    /// The warning about pairs that are too long; `None` if all fit.
     pub fn warning(&self) -> Option<String> {
         self.model.as_ref().filter(|_| self.long).map(|model| too_long(model, self.texts.have_question()))
     }
@@ -248,7 +126,7 @@ impl<'a> Verdicts<'a> {
         Ok(numbered.map(|(text, number)| Some(number).filter(|_| !text.trim().is_empty())).collect())
     }
 
-    /// What is known of every response against one reference.
+    /// The verdicts on every response against one reference.
     fn against(&self, responses: &[Option<usize>], reference: usize) -> Against {
         let nothing = Some(Verdict::NEITHER);
         let entails = |response: &Option<usize>| response.map_or(nothing, |response| self.get(response, reference));

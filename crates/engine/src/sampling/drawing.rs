@@ -3,19 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::mpsc::unbounded_channel;
-
 use super::stop::TextStop;
-use super::{Answer, SampleOptions};
 use crate::answers::{AnswerPrompts, Asked};
 use crate::models::ServedGenerator;
-use crate::rerank::Usage;
-use crate::task::LabelProbability;
-use crate::{Engine, EngineError};
+use crate::types::{Answer, EngineError, LabelProbability, Limits, SampleOptions};
 use numeric::logspace::log_sum_exp;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Finish, NodeId, Plan, Segment};
-use prefix_scheduler::scheduler::generator::{Event, Outcome, Sample};
+use prefix_scheduler::scheduler::generator::{Outcome, Sample};
 
 /// A plan under construction, with the length of the prompt before each of its samples.
 pub(crate) struct Drawing {
@@ -37,14 +32,15 @@ pub(crate) struct Drawing {
 impl Drawing {
     /// `longest` is the number of passages in the longest prompt, `room` the number of tokens that must fit after it.
     pub fn new(
-        engine: &Engine,
+        limits: &Limits,
         model: &ServedGenerator,
         call: &Call,
         asked: Asked<'_>,
         (longest, room): (usize, usize),
         options: &SampleOptions,
     ) -> Result<Self, EngineError> {
-        let (prompts, cut) = AnswerPrompts::fitted(model, engine.limits(), call, asked, longest, room)?;
+        let (prompts, cut) =
+            AnswerPrompts::fitted((&model.language, model.context()?), limits, call, asked, longest, room)?;
         let stop = options.text_stop(&model.language);
         let labels = asked.task.labels().into_owned();
         Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new(), scored_tokens: 0, labels })
@@ -130,41 +126,4 @@ pub(super) fn log_likelihoods(outcome: &Outcome, nodes: &[NodeId]) -> Vec<f64> {
 /// Log-probabilities of the tokens of a label or reference.
 fn token_scores(outcome: &Outcome, node: NodeId) -> &[f64] {
     outcome.scores.get(node.0).map_or(&[], |scores| &scores[..])
-}
-
-impl Engine {
-    /// Runs a plan within its bounds. `tell` is called with every event; if it is `None`, the scheduler reports none.
-    pub(crate) async fn carry_out(
-        &self,
-        call: &Call,
-        plan: Plan,
-        token_budget: Option<usize>,
-        mut tell: Option<impl FnMut(Event)>,
-    ) -> Result<(Outcome, Usage), EngineError> {
-        let allowed = self.limits.tokens.min(token_budget.unwrap_or(usize::MAX));
-        let plan = Arc::new(plan);
-        let costed = Arc::clone(&plan);
-        let needed = call.compute(move |_| Ok::<_, EngineError>(costed.cost().tokens)).await?;
-        if needed > allowed {
-            return Err(EngineError::Budget { needed, allowed });
-        }
-        let (sender, mut events) = unbounded_channel();
-        let listened = tell.is_some().then_some(sender);
-        let generator = self.generator()?;
-        let mut work = std::pin::pin!(generator.scheduler.run(plan, call, listened));
-        let mut tell = move |event: Event| tell.as_mut().map_or((), |tell| tell(event));
-        let outcome = loop {
-            tokio::select! {
-                biased;
-                Some(event) = events.recv() => tell(event),
-                outcome = &mut work => break outcome?,
-            }
-        };
-        while let Ok(event) = events.try_recv() {
-            tell(event);
-        }
-        let mut usage = Usage::default();
-        usage.add(&outcome);
-        Ok((outcome, usage))
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::EngineError;
+use crate::types::EngineError;
 use numeric::real;
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::{Estimate, uncertainty};

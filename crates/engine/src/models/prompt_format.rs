@@ -1,27 +1,28 @@
-//! A generator with prompts of another frame, to compare frames on the same weights. The method that ranks has it; what is measured
-//! beside the ranking keeps its own.
+//! A generator with another prompt format, to compare formats on the same weights. Ranking and compression use it; the utility
+//! keeps the configured one.
 
 use std::sync::Arc;
 
 use super::ServedGenerator;
-use crate::EngineError;
 use crate::calibrations::Calibrations;
 use crate::position_bias::PositionBias;
-use crate::prompt::{Frame, Language};
+use crate::prompt::Language;
+use crate::types::EngineError;
+use prefix_scheduler::model::PromptFormat;
 
 impl ServedGenerator {
-    /// This generator, with prompts of another frame where one is asked for. What was measured of its own prompts, position bias
-    /// and calibrations, is left behind.
+    /// This generator, with another prompt format if one is asked for. Position bias and calibrations were measured with its own format, so the
+    /// new generator has none.
     ///
     /// # Errors
     /// [`EngineError::Precondition`] where the model has no chat template or none that can be applied.
-    pub fn with_frame(self: &Arc<Self>, frame: Option<Frame>) -> Result<Arc<Self>, EngineError> {
+    pub fn with_frame(self: &Arc<Self>, frame: Option<PromptFormat>) -> Result<Arc<Self>, EngineError> {
         let Some(frame) = frame.filter(|frame| *frame != self.info.frame_in_use()) else { return Ok(Arc::clone(self)) };
         let tokenizer = Arc::clone(&self.language.tokenizer);
         let refused = |problem: &str| EngineError::Precondition(format!("{} prompts: {problem}", frame.name()));
         let template =
             tokenizer.chat_frame(frame).map_err(|problem| refused(&format!("the chat template: {problem}")))?;
-        if template.is_none() && frame != Frame::Plain {
+        if template.is_none() && frame != PromptFormat::Plain {
             return Err(refused("the model has no chat template"));
         }
         let mut info = self.info.clone();

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::estimate;
 use super::methods::query_prompt::{QueryPrompt, overhead};
-use super::models::ServedGenerator;
-use super::prompt::CutSide;
-use super::rerank::Passage;
+use super::models::{Models, ServedGenerator};
 use super::truncate::{Fit, fit_passages};
-use super::{Engine, EngineError, estimate};
+use crate::types::{CutSide, EngineError, Limits, Passage};
 use prefix_scheduler::call::{Call, Lane};
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 use prefix_scheduler::scheduler::generator::Keys;
@@ -29,9 +28,9 @@ const GROUP: usize = 16;
 /// Passages in a row that found no room among others that were there, after which there is none.
 const IN_VAIN: usize = 4 * GROUP;
 
-/// What became of the passages so far.
+/// Progress over the passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WarmProgress {
+pub struct PrefillProgress {
     /// Passages dealt with.
     pub done: usize,
     /// Passages whose states were there already.
@@ -42,20 +41,27 @@ pub struct WarmProgress {
     pub tokens: usize,
 }
 
-impl Engine {
+/// Reads passages ahead of requests.
+#[derive(Debug, Clone)]
+pub struct Prefiller {
+    pub(crate) models: Models,
+    pub(crate) limits: Limits,
+}
+
+impl Prefiller {
     /// Reads passages with the generator that scores by default, and keeps their states. Ends early where there is no room for more: `done` is then less than the
     /// passages given. The listener hears of every group of passages.
     ///
     /// # Errors
     /// [`EngineError`], which names the field at fault; [`EngineError::Precondition`] where no states are kept.
-    pub async fn warm(
+    pub async fn prefill(
         &self,
         call: &Call,
         passages: Vec<Passage>,
-        listener: Option<UnboundedSender<WarmProgress>>,
-    ) -> Result<WarmProgress, EngineError> {
-        self.check_warm(&passages)?;
-        let generator = self.scorer()?;
+        listener: Option<UnboundedSender<PrefillProgress>>,
+    ) -> Result<PrefillProgress, EngineError> {
+        self.check(&passages)?;
+        let generator = self.models.scorer_by_default()?;
         call.tally().set_subject("warm_passages", &generator.info.name);
         if generator.scheduler.store().is_none() {
             let problem = "no passages are cached: set passage_cache.memory_bytes to a number, and generator.reproducible to false";
@@ -66,12 +72,12 @@ impl Engine {
         let first = estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes));
         // Longer passages are cut.
         generator.scheduler.admit(call, first.min(self.limits.tokens), Kind::Reads)?;
-        let (mut progress, mut in_vain) = (WarmProgress::default(), 0);
+        let (mut progress, mut in_vain) = (PrefillProgress::default(), 0);
         let passages: Arc<[Passage]> = passages.into();
         for start in (0..passages.len()).step_by(GROUP) {
             let range = start..passages.len().min(start + GROUP);
             let (model, all, truncate) = (Arc::clone(&generator), Arc::clone(&passages), self.limits.truncate);
-            // Looks for files: apart from what other requests compute.
+            // Looks for files, so it runs in its own lane.
             let missing = call
                 .compute_in(Lane::Disk, move |call| {
                     let tokens = tokens(&model, &all[range.clone()], truncate, call)
@@ -108,17 +114,17 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Whether states are written to disk: the folder is configured, and it can be used.
+    /// True if states are written to disk: the folder is configured, and it can be used.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
     pub fn keeps_on_disk(&self) -> Result<bool, EngineError> {
-        let generator = self.scorer()?;
+        let generator = self.models.scorer_by_default()?;
         let Some(store) = generator.scheduler.store() else { return Ok(false) };
         Ok(store.writes())
     }
 
-    fn check_warm(&self, passages: &[Passage]) -> Result<(), EngineError> {
+    fn check(&self, passages: &[Passage]) -> Result<(), EngineError> {
         if passages.len() > MOST_PASSAGES {
             let problem = format!("{} given, at most {MOST_PASSAGES} allowed", passages.len());
             return Err(EngineError::invalid("passages", problem));
@@ -185,7 +191,7 @@ impl Prompts {
         Self { plan: Arc::new(plan), nodes, keys }
     }
 
-    /// Whether the states of each passage are there. Looks for files.
+    /// True if the states of each passage are there. Looks for files.
     fn kept(&self, model: &ServedGenerator) -> Vec<bool> {
         let store = model.scheduler.store();
         let holds = |nodes: &Vec<NodeId>| {

@@ -1,14 +1,12 @@
-//! Scores by a model that was made for ranking, beside the generator: a cross-encoder, which reads query and passage together
-//! (Nogueira and Cho, 2019), or an embedding model, which reads them apart (Reimers and Gurevych, 2019).
+//! Scores by a model that was made for ranking: a cross-encoder, which reads query and passage together
+//! (Nogueira and Cho, 2019), or an embedding model, which reads them separately (Reimers and Gurevych, 2019).
 
 use std::sync::Arc;
 
 use super::scored::complete;
-use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Stage, Task};
-use crate::EngineError;
-use crate::models::Role;
+use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Task};
 use crate::prompt::Language;
-use crate::rerank::RerankRequest;
+use crate::types::{EngineError, RankingStage, RerankRequest, Role};
 use numeric::descending;
 use prefix_scheduler::call::Call;
 
@@ -47,7 +45,7 @@ impl Method for ScoredApart {
         None
     }
 
-    fn beside(&self) -> Option<Role> {
+    fn passage_model(&self) -> Option<Role> {
         Some(self.role)
     }
 
@@ -75,7 +73,7 @@ impl Ranking for ByModel {
     /// Passages that the model cannot read come last, in the given order.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let known = self.utilities.take().unwrap_or_default();
-        let stage = |utility: &f64| if utility.is_nan() { Stage::Retriever } else { Stage::Alone };
+        let stage = |utility: &f64| if utility.is_nan() { RankingStage::Retriever } else { RankingStage::Alone };
         let all_read = known.iter().all(|utility| utility.is_finite());
         let stages = if all_read { Vec::new() } else { known.iter().map(stage).collect() };
         let place = |utility: &f64| if utility.is_nan() { f64::NEG_INFINITY } else { *utility };

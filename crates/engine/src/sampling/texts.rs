@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::EngineError;
+use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
 /// Most bytes of the distinct texts of one request. The question precedes each of them, so a small message could ask for
@@ -29,7 +29,7 @@ impl Texts {
         Self { question, ..Self::default() }
     }
 
-    /// Whether each text stands after a question.
+    /// True if each text stands after a question.
     pub const fn have_question(&self) -> bool {
         self.question.is_some()
     }

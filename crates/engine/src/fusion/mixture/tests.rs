@@ -1,4 +1,5 @@
 use super::*;
+use crate::types::{Learnt, ScoreParts};
 
 fn request(scores: &[Option<f64>]) -> RerankRequest {
     let passage = |(index, score): (usize, &Option<f64>)| Passage {
@@ -28,9 +29,9 @@ fn the_retrievers_scores_or_bm25() {
 fn an_embedding_model_is_a_part_of_the_other_side() {
     let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
         .with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
-    // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
-    // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
-    // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
+    // The cosines' variance is (3 · 0.08 / 3 + 2/9 · .165²) / (3 + 2/9) = 0.026705, their deviation 0.163417:
+    // The mean of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = 0.676552, their deviation 0.822528:
+    // 0.6 · (-1.22386, 0, 1.22386) + 0.4 · (1.21576, 0, -1.21576)
     let expected = [-0.248_011, 0.0, 0.248_011];
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
     assert!(fusion.scores.iter().zip(expected).all(close), "{:?}", fusion.scores);
@@ -53,14 +54,14 @@ fn learnt_shares_are_mixed() {
         let alone = Fusion::of(&request);
         (alone.report.weight, alone.with_embedding((&[0.2, 0.4, 0.6], &[]), options).report)
     };
-    let (alone, beside) = report(&of(Learnt { alone: Some(0.7), beside_embedding: None }, None));
+    let (alone, beside) = report(&of(Learnt { alone: Some(0.7), with_embedding: None }, None));
     assert_eq!((alone, beside.weight, beside.embedding), (0.7, 0.35, Some(0.6)));
-    let learnt = Learnt { alone: None, beside_embedding: Some(Shares { weight: 0.2, embedding: 1.0 }) };
+    let learnt = Learnt { alone: None, with_embedding: Some(Shares { weight: 0.2, embedding: 1.0 }) };
     let (alone, beside) = report(&of(learnt, None));
     assert_eq!((alone, beside.weight, beside.embedding), (WEIGHT, 0.2, Some(1.0)));
     let (_, beside) = report(&of(learnt, Some(0.9)));
     assert_eq!((beside.weight, beside.embedding), (0.9, Some(1.0)));
-    // What the request says comes first.
+    // The request's own values come first.
     let asked = FusionOptions { embedding: Some(0.1), ..of(learnt, None) };
     let (_, beside) = report(&asked);
     assert_eq!(
@@ -76,9 +77,9 @@ fn learnt_shares_are_mixed() {
     assert!(mixed.scores.iter().zip([-1.223_86, 0.0, 1.223_86]).all(close), "{:?}", mixed.scores);
 }
 
-/// Worked by hand: the first two cosines as in the test above, .1 and -.1 from their mean of .3. Their variance is (2 · .01 + .5 ·
-/// .165²) / 2.5 = .013445, their deviation .115953; that of the scores 3 and 2 is (2 · .25 + .5 · .9²) / 2.5 = .362, .601664.
-/// .6 · (.1 / .115953, -.1 / .115953) + .4 · (-.5 / .601664, .5 / .601664)
+/// Worked by hand: the first two cosines as in the test above, 0.1 and -0.1 from their mean of 0.3. Their variance is (2 · 0.01 + 0.5 ·
+/// .165²) / 2.5 = 0.013445, their deviation 0.115953; that of the scores 3 and 2 is (2 · 0.25 + 0.5 · .9²) / 2.5 = 0.362, 0.601664.
+/// 0.6 · (0.1 / 0.115953, -0.1 / 0.115953) + 0.4 · (-0.5 / 0.601664, 0.5 / 0.601664)
 #[test]
 fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
     let scores = [Some(1.5), Some(2.0), Some(3.0), Some(1.0)];
@@ -87,7 +88,7 @@ fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
     assert!((fusion.scores[1] - 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
     assert!((fusion.scores[2] + 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
     assert_eq!((fusion.order(), fusion.comparable), (vec![1, 2, 0, 3], 2));
-    let known = fusion.signals(&[f64::NAN; 4], true, 10.0);
+    let known = fusion.score_parts(&[f64::NAN; 4], true, 10.0);
     assert_eq!(known.iter().map(|one| one.embedding.is_some()).collect::<Vec<_>>(), [false, true, true, false]);
     assert!(known.iter().all(|one| one.model.is_none() && one.source.is_some() == one.embedding.is_some()));
     let all = Fusion::of(&request(&scores)).with_embedding((&[0.1, 0.4, 0.2, 0.3], &[]), &FusionOptions::default());
@@ -100,7 +101,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
     let cosines = [0.1, 0.4, 0.2, 0.3];
     let request = request(&[Some(1.5), Some(2.0), Some(3.0), Some(1.0)]);
     let utilities = [3.0, -1.0, 4.0, 0.5];
-    let sum = |one: &Signals| [one.model, one.embedding, one.source].into_iter().flatten().sum::<f64>();
+    let sum = |one: &ScoreParts| [one.model, one.embedding, one.source].into_iter().flatten().sum::<f64>();
     for (cosines, scaling) in
         [(true, None), (false, Some(Scaling::MinMax)), (false, None), (false, Some(Scaling::Standard))]
     {
@@ -110,8 +111,8 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
             fusion = fusion.with_embedding((&[0.1, 0.4, 0.2, 0.3], &[]), &options);
         }
         let (values, _) = fusion.values(&utilities, true, 5.0);
-        let signals = fusion.signals(&utilities, true, 5.0);
-        let sums: Vec<f64> = signals.iter().map(sum).collect();
+        let score_parts = fusion.score_parts(&utilities, true, 5.0);
+        let sums: Vec<f64> = score_parts.iter().map(sum).collect();
         assert_eq!(descending(&sums), descending(&values), "{cosines} {scaling:?}");
         // Values are a linear function of the sums.
         let slope = (values[0] - values[1]) / (sums[0] - sums[1]);
@@ -119,11 +120,11 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
             let expected = values[0] + slope * (sums[passage] - sums[0]);
             assert!((values[passage] - expected).abs() < 1e-9, "{cosines} {scaling:?}: {values:?} {sums:?}");
         }
-        assert!(signals.iter().all(|one| one.model.is_some() && one.embedding.is_some() == cosines));
+        assert!(score_parts.iter().all(|one| one.model.is_some() && one.embedding.is_some() == cosines));
     }
     // The model did not read the last one: it has the other signals, on the same scale.
     let fusion = Fusion::of(&request).with_embedding((&cosines, &[]), &FusionOptions::default());
-    let part = fusion.signals(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
+    let part = fusion.score_parts(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
     assert!(part[3].model.is_none(), "{part:?}");
     let apart = |one: usize, other: usize| {
         let of = |passage: usize| part[passage].embedding.unwrap();
@@ -134,7 +135,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
     let ranks = FusionOptions { scaling: Some(Scaling::ReciprocalRank), ..FusionOptions::default() };
     let ranked =
         Fusion::of(&RerankRequest { fusion: ranks.clone(), ..request }).with_embedding((&cosines, &[]), &ranks);
-    assert!(ranked.signals(&utilities, true, 5.0).is_empty());
+    assert!(ranked.score_parts(&utilities, true, 5.0).is_empty());
 }
 
 /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
@@ -146,9 +147,9 @@ fn a_tie_of_two_sides_is_a_tie() {
     fusion.has_floor = false;
     fusion.report.weight = 0.4;
     let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
-    // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at .4 · 2.5 / 20.274 =
-    // .0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = .5477: ∓.7167. f = ±(.4439 - .4300) = ±.0139.
-    // A nat is .4 / 20.274 = .01973 of f.
+    // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at 0.4 · 2.5 / 20.274 =
+    // 0.0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = 0.5477: ∓0.7167. f = ±(0.4439 - 0.4300) = ±0.0139.
+    // A nat is 0.4 / 20.274 = 0.01973 of f.
     let expected = [-1.79, -3.21];
     assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");
 }
@@ -163,13 +164,13 @@ fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
     fusion.report.weight = 0.5;
     let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
     assert_eq!(report.scaling, Scaling::Standard);
-    // Utilities less their mean 1 over 3.4371: 1.4547, -.8728, -.5819, zero at -.2909. The others over .5333: ±1.1251 and 0.
-    // f = 1.2899, -.4364, -.8535, and -.1455 at the zero: values 6 · (1, -.2027, -.4933).
+    // Utilities less their mean 1 over 3.4371: 1.4547, -0.8728, -0.5819, zero at -0.2909. The others over 0.5333: ±1.1251 and 0.
+    // f = 1.2899, -0.4364, -0.8535, and -0.1455 at the zero: values 6 · (1, -0.2027, -0.4933).
     let expected = [6.0, -1.2162, -2.9596];
     assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
     // A best passage near the zero neither throws the others far away nor makes them its equals. Utilities count down to 1.1 below
-    // it: .01, -1.09 and -1.09 deviate by .52078, two of which are the worth of a usual range of 4. The deviation of all is 3.8936:
-    // f = 1.2911, -.3002, -.9911.
+    // it: 0.01, -1.09 and -1.09 deviate by 0.52078, two of which are the worth of a usual range of 4. The deviation of all is 3.8936:
+    // f = 1.2911, -0.3002, -0.9911.
     let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
     let expected = [0.01, 0.01 - 0.260_39 * 1.5913, 0.01 - 0.260_39 * 2.2822];
     assert!(near.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{near:?}");
@@ -182,7 +183,7 @@ fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
     assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
 }
 
-/// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of .001 between cosines
+/// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of 0.001 between cosines
 /// then decided against fifty nats.
 #[test]
 fn in_a_short_list_the_size_of_differences_counts() {
@@ -230,7 +231,7 @@ fn values_keep_the_unit_and_the_fused_order() {
     let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
     let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true, 1.0);
     assert_eq!(report.scaling, Scaling::Floor);
-    // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
+    // f = 0.6 · (0.4, 1, 0.6) + 0.4 · (1, 0.75, 0.25) = 0.64, 0.9, 0.46
     assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
     let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true, 1.0);
     assert_eq!(descending(&harmful), [0, 1, 2]);
@@ -241,7 +242,7 @@ fn values_keep_the_unit_and_the_fused_order() {
     assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
 }
 
-/// A passage eight nats worse than the best had a score of .5 beside it, and outranked it with .5.
+/// A passage eight nats worse than the best had a score of 0.5 beside it, and outranked it with 0.5.
 #[test]
 fn differences_count_where_the_best_passage_hardly_helps() {
     let scored = request(&[Some(3.0), Some(2.0), Some(1.0)]);
@@ -276,13 +277,13 @@ fn differences_count_where_the_best_passage_hardly_helps() {
 #[test]
 fn a_harmful_passage_takes_little_from_the_others() {
     let scored = request(&[Some(12.0), Some(9.0), Some(3.0)]);
-    // f = 1, .888 and .1. 5, 4.9 and -3 deviate by 3.7479, and down to twice 5.5 below the best, 5, 4.9 and -6, by 5.1620.
+    // f = 1, 0.888 and 0.1. 5, 4.9 and -3 deviate by 3.7479, and down to twice 5.5 below the best, 5, 4.9 and -6, by 5.1620.
     for (harm, deviation) in [(-3.0, 3.7479), (-30.0, 5.1620), (-300.0, 5.1620)] {
         let (values, _) = Fusion::of(&scored).values(&[5.0, 4.9, harm], true, 10.0);
         let expected = 5.0 - 0.112 * 2.0 * deviation;
         assert!((values[0] - 5.0).abs() < 1e-12 && (values[1] - expected).abs() < 1e-3, "{values:?} {expected}");
     }
-    // Where nothing is near zero, least worths say nothing.
+    // Nothing is near zero here, so the least worth does not apply.
     let (values, _) = Fusion::of(&scored).values(&[5.0, 1.0, 0.0], true, 10.0);
     assert!((values[1] - 5.0 * 0.42).abs() < 1e-12, "{values:?}");
 }

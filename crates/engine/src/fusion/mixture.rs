@@ -3,37 +3,24 @@
 //! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
 //! [`crate::fusion`].
 
-mod signals;
+mod score_parts;
 
-use std::sync::Arc;
-
-use super::EngineError;
-use super::methods::MethodRef;
-use super::rerank::{Passage, RerankRequest};
-use crate::fusion::bm25::{self, Background};
-pub use crate::fusion::calibration::Source;
-use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use crate::fusion::bm25;
+use crate::fusion::{Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use crate::types::{
+    EngineError, FusionMode, FusionOptions, FusionReport, MethodRef, Passage, RerankRequest, Scaling, Shares, Source,
+};
 use numeric::{descending, real};
 use rag_metrics::quoted;
-pub use signals::Signals;
 
 // A change of the built-in weights or scales needs another version of the calibrations' file (`storage::calibrations`) and another
-// [`super::prompt::RANKING_VERSION`].
+// [`crate::prompt::RANKING_VERSION`].
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
 
-/// Shares of a mixture with cosines, each in [0, 1].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shares {
-    /// The model's.
-    pub weight: f64,
-    /// That of the cosines in the other side.
-    pub embedding: f64,
-}
-
-/// The built-in shares beside an embedding model. BM25 inside a list says less than a retriever.
-pub const fn beside_embedding(source: Source) -> Shares {
+/// The built-in shares with an embedding model. BM25 inside a list says less than a retriever.
+pub const fn embedding_shares(source: Source) -> Shares {
     match source {
         Source::Retriever => Shares { weight: 0.35, embedding: 0.6 },
         Source::Bm25 => Shares { weight: 0.4, embedding: 0.7 },
@@ -63,56 +50,17 @@ const ALIKE: f64 = 1e-8;
 /// Most words with a document frequency. Only those of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
 
-/// Whether utilities are fused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FusionMode {
-    /// As the method does: `cascade` fuses, the others do not.
-    #[default]
-    ByMethod,
-    /// The model alone.
-    Off,
-    /// With the retriever's scores, or BM25 where they are missing.
-    On,
-    /// With BM25 even where the retriever's scores are there.
-    Bm25,
-}
-
-/// Options of a fusion. `None` selects the default.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct FusionOptions {
-    /// Whether, and with what.
-    pub mode: FusionMode,
-    /// The model's share, in [0, 1].
-    pub weight: Option<f64>,
-    /// The cosines' share of the other side, in [0, 1], where an embedding model takes part.
-    pub embedding: Option<f64>,
-    /// How both sides are scaled.
-    pub scaling: Option<Scaling>,
-    /// Document frequencies of the collection, for BM25.
-    pub background: Option<Arc<Background>>,
-    /// The shares that calibrations found. The engine sets them where the request sets nothing else.
-    pub learnt: Learnt,
-}
-
-/// The shares that calibrations found.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Learnt {
-    /// The model's, where the other side is the retriever's, or that of BM25.
-    pub alone: Option<f64>,
-    /// Where the cosines of an embedding model are a part of it.
-    pub beside_embedding: Option<Shares>,
-}
-
 impl FusionOptions {
-    /// Whether the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
+    /// True if the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
     /// [`FusionMode::Off`].
-    pub(super) fn is_left_to(&self, method: MethodRef) -> bool {
-        let by_method = self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.signal().is_none();
+    pub(crate) fn is_left_to(&self, method: MethodRef) -> bool {
+        let by_method =
+            self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.mixed_model().is_none();
         by_method && self.embedding.is_none() && !self.sets_sides()
     }
 
-    /// Whether the request says how the model and the other side are mixed, whatever that side consists of.
-    pub(super) fn sets_sides(&self) -> bool {
+    /// True if the request says how the model and the other side are mixed, whatever that side consists of.
+    pub(crate) fn sets_sides(&self) -> bool {
         self.weight.is_some() || self.scaling.is_some() || self.background.is_some()
     }
 
@@ -123,11 +71,11 @@ impl FusionOptions {
 
     /// The shares where one has.
     fn shares(&self, source: Source) -> Shares {
-        let shares = self.learnt.beside_embedding.unwrap_or(beside_embedding(source));
+        let shares = self.learnt.with_embedding.unwrap_or(embedding_shares(source));
         Shares { weight: self.weight.unwrap_or(shares.weight), embedding: self.embedding.unwrap_or(shares.embedding) }
     }
 
-    pub(super) fn check(&self) -> Result<(), EngineError> {
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
         if let Some(background) = &self.background {
             let (field, documents) = ("fusion.background.frequencies", background.documents);
             if background.frequencies.len() > MOST_FREQUENCIES {
@@ -153,40 +101,27 @@ impl FusionOptions {
     }
 }
 
-/// What was mixed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FusionReport {
-    /// The other side.
-    pub source: Source,
-    /// How both sides were scaled.
-    pub scaling: Scaling,
-    /// The model's share.
-    pub weight: f64,
-    /// The embedding model's share of the other side; `None` where it has no part in it.
-    pub embedding: Option<f64>,
-}
-
 /// The retriever's side of a request, ready to be mixed.
 #[derive(Debug, Clone)]
 pub struct Fusion {
     /// The retriever's score of each passage.
     pub scores: Vec<f64>,
-    /// What is mixed.
+    /// The fusion.
     pub report: FusionReport,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warning: Option<String>,
-    /// Whether the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
+    /// True if the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
     pub has_floor: bool,
     /// How many passages, the first by `scores`, may be compared by them: those with a cosine where an embedding model took part.
     pub comparable: usize,
-    /// What the embedding model and the retriever add to each of `scores`, where the former took part.
+    /// The parts of the embedding model and the retriever in each of `scores`, if the embedding model took part.
     parts: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Fusion {
-    /// Which other side a request has, and the number of passages that have no score. BM25 takes the place of scores that more
+    /// The source of the retriever's side, and the number of passages without a score. BM25 takes the place of scores that more
     /// than half of the passages lack: they would say too little about the rest.
-    pub(super) fn source(request: &RerankRequest) -> (Source, usize) {
+    pub(crate) fn source(request: &RerankRequest) -> (Source, usize) {
         let missing = request.passages.iter().filter(|passage| passage.retriever_score.is_none()).count();
         let lexical = request.fusion.mode == FusionMode::Bm25 || 2 * missing > request.passages.len();
         (if lexical { Source::Bm25 } else { Source::Retriever }, missing)
@@ -218,7 +153,7 @@ impl Fusion {
         Self { scores, report, warning, has_floor: least >= 0.0, comparable, parts: None }
     }
 
-    /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
+    /// Mixes the cosines of an embedding model, one per passage, into the retriever's side. Both are standardised within the list,
     /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
     /// are far below the usual ones count for little. The shares are those of `options`.
     ///
@@ -255,13 +190,13 @@ impl Fusion {
 
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
     /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
-    /// it: values are in its unit, not in that of the list. `f_0` has the value 0. It is 0 where both sides have a floor.
+    /// it: values are in its unit, not in that of the list. `f_0` has the value 0. It is 0 if both sides have a floor.
     /// Standardised, it is that of a utility of 0 and an average score of the other side. A list with its best passage near
     /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
     /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
     /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
     ///
-    /// Where `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
+    /// If `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
     /// at least two of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
     /// below it, and the others are that much below it, also those at `f_0`. No value is above `max` where that is below 0, and
     /// with floors only the retriever tells passages apart there. Without a zero the height of utilities says nothing.
@@ -271,11 +206,11 @@ impl Fusion {
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { weight, embedding, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
-        let beside_embedding = embedding.is_some();
+        let with_embedding = embedding.is_some();
         let retriever = Side { scores: &self.scores, floor: self.has_floor.then_some(0.0) };
         let scaling = self.scaling(has_zero);
-        let usual = beside_embedding.then_some(typical::UTILITY * unit);
-        let fused = if beside_embedding && scaling == Scaling::Standard {
+        let usual = with_embedding.then_some(typical::UTILITY * unit);
+        let fused = if with_embedding && scaling == Scaling::Standard {
             let other = standardised(&self.scores, Some(typical::OTHER_SIDE));
             mixed(weight, &standardised(utilities, usual), &other)
         } else {
@@ -310,7 +245,7 @@ impl Fusion {
         (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
     }
 
-    /// The same mixture of other passages, whose scores of the other side these are.
+    /// This mixture for other passages, with these scores of the retriever's side.
     #[must_use]
     pub fn with_scores(&self, scores: Vec<f64>) -> Self {
         let Self { report, has_floor, .. } = *self;
@@ -330,7 +265,7 @@ impl Fusion {
     }
 }
 
-/// What the usual range of fused values is worth at least, in the unit of the utilities. Utilities far below the best count as if they
+/// The least worth of the usual range of fused values, in the unit of the utilities. Utilities far below the best count as if they
 /// were nearer: a passage that does great harm says nothing of how far the others lie apart.
 fn least_worth(utilities: &[f64], most: f64, unit: f64, usual: Option<f64>) -> f64 {
     let least = most - 2.0 * most.max(typical::UTILITY * unit);

@@ -8,7 +8,6 @@ use prefix_scheduler::model::ModelError;
 use prefix_scheduler::scheduler::reranker::ScoreError;
 use prefix_scheduler::scheduler::{SEQUENCES, ScheduleError};
 use rag_metrics::InvalidInput;
-pub use rag_metrics::{MOST_REPEATED, brief, clipped, quoted};
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -18,7 +17,7 @@ pub enum EngineError {
     Invalid {
         /// Path of the field, as in the protocol (`passages[3].text`).
         field: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The request does not fit the model's context and may not be truncated further.
@@ -69,19 +68,24 @@ pub enum EngineError {
 }
 
 /// The index of the passage that a field belongs to, and the rest of the field.
-pub(super) fn passage_of(field: &str) -> Option<(usize, &str)> {
+pub(crate) fn passage_of(field: &str) -> Option<(usize, &str)> {
     let (index, rest) = field.strip_prefix("passages[")?.split_once(']')?;
     Some((index.parse().ok()?, rest))
 }
 
 impl EngineError {
+    /// The error of a request that needs an entailment model.
+    pub(crate) fn no_judge() -> Self {
+        Self::Precondition("no entailment model is configured: set entailment.model".into())
+    }
+
     /// Creates an [`EngineError::Invalid`].
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
     /// The error with another index of its passage; unchanged where its field is not that of a passage.
-    pub(super) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
+    pub(crate) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
         if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self
             && let Some((passage, rest)) = passage_of(field)
             && let Some(index) = index(passage)

@@ -1,27 +1,15 @@
-//! What each signal adds to the value by which a passage is placed.
+//! The part of each score in the value of a passage.
 
 use super::{Fusion, typical};
-use crate::fusion::{Scaling, Side, centre_and_spread, fuse};
+use crate::fusion::{Side, centre_and_spread, fuse};
+use crate::types::{Scaling, ScoreParts};
 use numeric::mean;
 
-/// What each signal adds to `f`, the convex combination by which a passage is placed; together they are `f`. Standardised, 0 is a
-/// passage that this signal finds average in its list; with floors, one of which it says nothing. All are `None` for a passage that
-/// only the other side's own order placed: the model did not read it, and no embedding model where it took part.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Signals {
-    /// The model's; `None` for a passage that it did not read.
-    pub model: Option<f64>,
-    /// The embedding model's; `None` where it had no part, or did not read the passage.
-    pub embedding: Option<f64>,
-    /// The retriever's, or that of BM25.
-    pub source: Option<f64>,
-}
-
 impl Fusion {
-    /// The signals of each passage. A utility that is not a number is that of a passage which the model did not read. Empty where an
+    /// The signals of each passage. A utility that is not a number is that of a passage which the model did not read. Empty if an
     /// embedding model took part and the request chose a scaling by which its cosines cannot be told from the retriever's scores.
     #[must_use]
-    pub fn signals(&self, utilities: &[f64], has_zero: bool, unit: f64) -> Vec<Signals> {
+    pub fn score_parts(&self, utilities: &[f64], has_zero: bool, unit: f64) -> Vec<ScoreParts> {
         let read: Vec<usize> = (0..utilities.len()).filter(|&passage| utilities[passage].is_finite()).collect();
         let of = |scores: &[f64], passages: &[usize]| passages.iter().map(|&one| scores[one]).collect::<Vec<f64>>();
         let weight = self.report.weight;
@@ -31,31 +19,31 @@ impl Fusion {
             return Vec::new();
         }
         if let Some((embedding, source)) = &self.parts {
-            // Where the model read none, all that the other side compares.
+            // If the model read none, all passages that the retriever's side compares.
             let among = if read.is_empty() { self.order()[..self.comparable].to_vec() } else { read };
             let (centre, spread) = centre_and_spread(&of(utilities, &among), Some(typical::UTILITY * unit));
             let other = centre_and_spread(&of(&self.scores, &among), Some(typical::OTHER_SIDE)).1;
             let share = |part: f64, spread: f64| if spread > 0.0 { part / spread } else { part * 0.0 };
             let (of_embedding, of_source) = (mean(&of(embedding, &among)), mean(&of(source, &among)));
-            let mut signals = vec![Signals::default(); utilities.len()];
+            let mut score_parts = vec![ScoreParts::default(); utilities.len()];
             for passage in (0..utilities.len()).filter(|&passage| embedding[passage].is_finite()) {
-                signals[passage] = Signals {
+                score_parts[passage] = ScoreParts {
                     model: known(weight * share(utilities[passage] - centre, spread)),
                     embedding: known((1.0 - weight) * share(embedding[passage] - of_embedding, other)),
                     source: known((1.0 - weight) * share(source[passage] - of_source, other)),
                 };
             }
-            return signals;
+            return score_parts;
         }
         let (utilities_read, scores) = (of(utilities, &read), of(&self.scores, &read));
         let model = Side { scores: &utilities_read, floor: has_zero.then_some(0.0) };
         let retriever = Side { scores: &scores, floor: self.has_floor.then_some(0.0) };
         let (of_model, of_source) = (fuse(scaling, 1.0, model, retriever), fuse(scaling, 0.0, model, retriever));
-        let mut signals = vec![Signals::default(); utilities.len()];
+        let mut score_parts = vec![ScoreParts::default(); utilities.len()];
         for (place, passage) in read.into_iter().enumerate() {
             let (model, source) = (known(weight * of_model[place]), known((1.0 - weight) * of_source[place]));
-            signals[passage] = Signals { model, embedding: None, source };
+            score_parts[passage] = ScoreParts { model, embedding: None, source };
         }
-        signals
+        score_parts
     }
 }

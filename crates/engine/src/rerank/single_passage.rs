@@ -1,6 +1,6 @@
 //! Passages that the ranking scores for the compression of the same request, so that they are not read again.
 //!
-//! Most methods read a passage right after the opening of question generation, and so does a compression. The ranking then reads
+//! Most methods read a passage right after the prompt prefix of question generation, and so does a compression. The ranking then reads
 //! the logits of the passage's tokens, too, which costs about a quarter of reading it.
 
 use std::collections::{HashMap, HashSet};
@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 use prefix_scheduler::plan::{NodeId, Plan, Token};
 
-/// The opening that passages follow, and the passages that are to be scored there beside what the method scores.
+/// The prompt prefix, and the passages that are to be scored after it in addition to the method's own scores.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub opening: Arc<[Token]>,
+pub(super) struct WantedScores {
+    pub prefix: Arc<[Token]>,
     pub passages: HashSet<Arc<[Token]>>,
 }
 
-impl Wanted {
-    /// The nodes of a plan right after the opening.
-    fn after_opening<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
-        let after_opening = |node: &NodeId| {
+impl WantedScores {
+    /// The nodes of a plan right after the prompt prefix.
+    fn after_prefix<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
+        let after_prefix = |node: &NodeId| {
             let parent = plan.parent(*node);
-            parent.is_some_and(|parent| plan.parent(parent).is_none() && plan.tokens(parent) == &*self.opening)
+            parent.is_some_and(|parent| plan.parent(parent).is_none() && plan.tokens(parent) == &*self.prefix)
         };
-        (0..plan.len()).map(NodeId).filter(after_opening)
+        (0..plan.len()).map(NodeId).filter(after_prefix)
     }
 
     /// Has these passages of a plan scored as a whole. Returns the nodes that were not scored before.
     pub fn score(&self, plan: &mut Plan) -> HashSet<NodeId> {
-        let wanted = self.after_opening(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
+        let wanted = self.after_prefix(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
         let unscored: HashSet<NodeId> = wanted.filter(|node| plan.scored_tokens(*node) == 0).collect();
         for node in &unscored {
             plan.score(*node);
@@ -36,28 +36,28 @@ impl Wanted {
     }
 }
 
-/// The log-probabilities of passages after the opening, each passage by its tokens.
+/// The log-probabilities of passages after the prompt prefix, each passage by its tokens.
 #[derive(Debug, Default)]
-pub(super) struct Alone {
-    wanted: Option<Arc<Wanted>>,
+pub(super) struct SinglePassageScores {
+    wanted: Option<Arc<WantedScores>>,
     known: HashMap<Arc<[Token]>, Vec<f64>>,
 }
 
-impl Alone {
+impl SinglePassageScores {
     /// None are known yet, and these are wanted.
-    pub fn wanting(wanted: Option<Arc<Wanted>>) -> Self {
+    pub fn wanting(wanted: Option<Arc<WantedScores>>) -> Self {
         Self { wanted, known: HashMap::new() }
     }
 
-    /// What is wanted, if a compression follows.
-    pub fn wanted(&self) -> Option<Arc<Wanted>> {
+    /// The wanted passages, if a compression follows.
+    pub fn wanted(&self) -> Option<Arc<WantedScores>> {
         self.wanted.clone()
     }
 
     /// Takes in the scores of a plan, by node: those of passages that are scored as a whole, also by the method itself.
     pub fn learn(&mut self, plan: &Plan, scores: &[Vec<f64>]) {
         let Some(wanted) = &self.wanted else { return };
-        for node in wanted.after_opening(plan) {
+        for node in wanted.after_prefix(plan) {
             if let Some(scores) = scores.get(node.0).filter(|scores| scores.len() == plan.length(node)) {
                 self.known.insert(plan.tokens(node).into(), scores.clone());
             }
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use prefix_scheduler::plan::Segment;
 
-    fn wanted() -> Arc<Wanted> {
-        Arc::new(Wanted { opening: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
+    fn wanted() -> Arc<WantedScores> {
+        Arc::new(WantedScores { prefix: [1, 2].into(), passages: HashSet::from([[3, 4].into(), [5, 6].into()]) })
     }
 
     fn plan(segments: &[&[Token]]) -> (Plan, Vec<NodeId>) {
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn whole_passages_are_learnt() {
         let (mut plan, _) = plan(&[&[1, 2], &[3, 4], &[7, 8]]);
-        let mut alone = Alone::wanting(Some(wanted()));
+        let mut alone = SinglePassageScores::wanting(Some(wanted()));
         alone.learn(&plan, &[vec![], vec![], vec![-1.0, -2.0]]);
         assert_eq!(alone.of(&[3, 4]), None, "nobody scored it");
         alone.wanted().unwrap().score(&mut plan);
         alone.learn(&plan, &[vec![], vec![-0.5, -0.25], vec![-1.0, -2.0]]);
         assert_eq!((alone.of(&[3, 4]), alone.of(&[5, 6])), (Some(&[-0.5, -0.25][..]), None));
-        let mut none = Alone::default();
+        let mut none = SinglePassageScores::default();
         none.learn(&plan, &[vec![], vec![-0.5, -0.25], vec![]]);
         assert_eq!((none.wanted().is_none(), none.of(&[3, 4])), (true, None));
     }

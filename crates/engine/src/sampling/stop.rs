@@ -1,4 +1,4 @@
-//! Where a sampled answer ends, and which of its tokens count.
+//! The end of a sampled answer, and the tokens that count.
 //!
 //! Everything here compares bytes, not text. A character may be split over several tokens, and the text of half a character
 //! is the replacement character U+FFFD, which can be longer than the character itself: text does not grow token by token,
