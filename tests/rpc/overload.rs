@@ -87,7 +87,7 @@ async fn settled(server: Running) {
     let end = Instant::now() + Duration::from_secs(10);
     let busy = || {
         let stats = generator.scheduler.stats();
-        let left = stats.backlog.load(Ordering::SeqCst) + stats.active.load(Ordering::SeqCst);
+        let left = stats.waiting.load(Ordering::SeqCst) + stats.active.load(Ordering::SeqCst);
         left + generator.scheduler.ledger().total() + server.admission.in_flight()
     };
     while busy() > 0 {

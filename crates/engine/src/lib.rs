@@ -81,7 +81,6 @@ pub struct Engine {
     models: Models,
     limits: Limits,
     context_free: Arc<utility::ContextFreeCache>,
-    estimates: Arc<estimate::Estimates>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -94,7 +93,7 @@ impl Engine {
     /// Puts the parts together. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
-        Self { models, limits, context_free: Arc::default(), estimates: Arc::default() }
+        Self { models, limits, context_free: Arc::default() }
     }
 
     /// The same engine, which draws the context-free answers of a question anew each time. What is drawn beside other prompts differs
@@ -135,7 +134,7 @@ impl Engine {
     /// The error of a request for which no place is free, with the time after which the backlog will be done.
     #[must_use]
     pub fn queue_full(&self) -> EngineError {
-        let retry_after = self.models.generators().iter().map(|model| model.scheduler().stats().retry_after()).max();
+        let retry_after = self.models.generators().iter().map(|model| model.scheduler().retry_after()).max();
         EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
     }
 

@@ -281,7 +281,7 @@ impl Engine {
             reading.get()?.with_frame(request.frame)?
         };
         let place = self.place_of(&request);
-        call.settle(place).map_err(|_| self.queue_full_at(place))?;
+        call.move_to(place).map_err(|_| self.queue_full_at(place))?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
         let sha256 = self.beside_sha256(&request);

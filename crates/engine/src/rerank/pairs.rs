@@ -102,7 +102,7 @@ impl Engine {
         let asks = asking.is_some();
         if let Some(request) = asking {
             let scoring = self.scoring_model(request)?;
-            call.settle(Place::Generator).map_err(|_| self.queue_full())?;
+            call.move_to(Place::Generator).map_err(|_| self.queue_full())?;
             self.admit_together(call, scoring, lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)))?;
         }
         // The other models work on one list at a time.

@@ -14,8 +14,7 @@ use lru::LruCache;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::backlog::Backlog;
-use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::turns::{Backlog, Serve, TakesTurns, Turns, ask};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
@@ -129,8 +128,8 @@ impl Judge {
         let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
         let verdicts = Verdicts { cache, judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
-        // A list of pairs belongs to a request that was admitted by what the generator does for it, or by its permit.
-        let backlog = Arc::new(Backlog::new(None));
+        // The request of a list of pairs was admitted by its work for the generator, or by its slot.
+        let backlog = Arc::new(Backlog::default());
         let service = Turns::new(Judging { loader, verdicts }, Arc::clone(&backlog));
         Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, backlog, judged, kept, model })
     }

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use numeric::real;
 use parking_lot::Mutex;
 
+use super::ScheduleError;
+use crate::call::Stopped;
+
 /// Seconds inside the model that halve the weight of earlier steps.
 const HALF_LIFE: f64 = 2.0;
 
@@ -100,15 +103,6 @@ pub enum Kind {
     Draws,
 }
 
-/// Why work is not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// It cannot end in time behind what is admitted. It could if it came this much later.
-    Later(Duration),
-    /// It could not end in time on an idle machine.
-    Never,
-}
-
 impl Pace {
     /// Records a step of `tokens` tokens. `full` says whether it filled a quarter of a batch or more.
     pub fn record(&self, tokens: usize, took: Duration, full: bool) {
@@ -192,14 +186,14 @@ impl Pace {
     /// which the next estimate is learnt.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if the work could not end in time on an idle machine.
     pub fn admit(
         &self,
         (own, kind): (usize, Kind),
         ahead: usize,
         time: Option<Duration>,
         wait: Option<Duration>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ScheduleError> {
         self.admit_at((own, kind), ahead, time, wait, Instant::now())
     }
 
@@ -210,7 +204,7 @@ impl Pace {
         time: Option<Duration>,
         wait: Option<Duration>,
         now: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ScheduleError> {
         let speeds = self.speeds();
         let Some(speed) = speeds.of(kind) else { return Ok(()) };
         let (own, ahead) = (real(own) / speed, real(ahead) / speed);
@@ -218,7 +212,7 @@ impl Pace {
             (Some(time), _) => {
                 // The estimate may be wrong by much, so only what is far out of reach is refused for itself.
                 if speeds.fastest(now).is_some_and(|fastest| own * speed > 2.0 * fastest * time.as_secs_f64()) {
-                    return Err(Refusal::Never);
+                    return Err(Stopped::DeadlineExceeded.into());
                 }
                 (ahead + own, time.as_secs_f64() * FILL)
             }
@@ -226,7 +220,7 @@ impl Pace {
             (None, None) => return Ok(()),
         };
         if ahead > 0.0 && needed > allowed {
-            return Err(Refusal::Later(delay(needed - allowed)));
+            return Err(ScheduleError::Overloaded { retry_after: delay(needed - allowed) });
         }
         Ok(())
     }
@@ -249,6 +243,10 @@ mod tests {
         let pace = Pace::default();
         pace.record(1_000, SECOND, true);
         pace
+    }
+
+    fn later(retry_after: Duration) -> Result<(), ScheduleError> {
+        Err(ScheduleError::Overloaded { retry_after })
     }
 
     #[test]
@@ -278,9 +276,9 @@ mod tests {
         let three = Some(3 * SECOND);
         assert_eq!(pace.admit((400, Kind::Reads), 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
         let refused = pace.admit((400, Kind::Reads), 2_500, three, None);
-        assert_eq!(refused, Err(Refusal::Later(Duration::from_millis(500))), "2.9 of 2.4 seconds");
+        assert_eq!(refused, later(Duration::from_millis(500)), "2.9 of 2.4 seconds");
         assert_eq!(pace.admit((2_900, Kind::Reads), 0, three, None), Ok(()), "nothing is ahead");
-        assert_eq!(pace.admit((6_001, Kind::Reads), 0, three, None), Err(Refusal::Never));
+        assert_eq!(pace.admit((6_001, Kind::Reads), 0, three, None), Err(Stopped::DeadlineExceeded.into()));
     }
 
     #[test]
@@ -288,7 +286,7 @@ mod tests {
         let pace = thousand();
         assert_eq!(pace.admit((90_000, Kind::Reads), 9_000, None, Some(10 * SECOND)), Ok(()));
         let refused = pace.admit((1, Kind::Reads), 12_000, None, Some(10 * SECOND));
-        assert_eq!(refused, Err(Refusal::Later(2 * SECOND)));
+        assert_eq!(refused, later(2 * SECOND));
         assert_eq!(pace.admit((1, Kind::Reads), usize::MAX, None, None), Ok(()), "no bound is set");
     }
 
@@ -354,7 +352,7 @@ mod tests {
         assert!(pace.speed().unwrap() > 50.0, "one step counts as four seconds");
         assert_eq!(
             pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, now),
-            Err(Refusal::Never),
+            Err(Stopped::DeadlineExceeded.into()),
             "as far as is known"
         );
         assert!(pace.late_at(2_000, three, OPTIMISM, now).is_some());
@@ -382,7 +380,7 @@ mod tests {
             }
             let time = Duration::from_millis(u64::from(time));
             for (time, wait) in [(Some(time), None), (None, Some(time))] {
-                if let Err(Refusal::Later(delay)) = pace.admit((own, Kind::Reads), ahead, time, wait) {
+                if let Err(ScheduleError::Overloaded { retry_after: delay }) = pace.admit((own, Kind::Reads), ahead, time, wait) {
                     prop_assert!(delay >= Duration::from_millis(50) && delay <= Duration::from_mins(1));
                 }
             }

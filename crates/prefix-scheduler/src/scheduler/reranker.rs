@@ -18,9 +18,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::backlog::{Backlog, Size};
 use super::entailment::ConfiguredModel;
-use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::turns::{Backlog, Serve, Size, TakesTurns, Turns, ask};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
@@ -247,11 +246,11 @@ impl PassageScorer {
         self.worker.restarts()
     }
 
-    /// How long a list will take, behind those that are there; `None` before the model has worked.
+    /// How long a list of this call will take, behind those that go before it; `None` before the model has worked.
     #[must_use]
-    pub fn expected(&self, list: &List) -> Option<Duration> {
+    pub fn expected(&self, list: &List, call: &Call) -> Option<Duration> {
         match &*self.worker.status().borrow() {
-            Status::Ready(info) => self.backlog.expected(list.size(info.most_tokens, info.batch)),
+            Status::Ready(info) => self.backlog.expected(call.urgency(), list.size(info.most_tokens)),
             _ => None,
         }
     }
@@ -298,11 +297,10 @@ impl TakesTurns for Scoring {
     type Error = ScoreError;
     type Info = RerankerInfo;
 
-    fn size(list: &Wanted, info: Option<&RerankerInfo>) -> Size {
-        let (read, batch) = info.map_or((usize::MAX, 0), |info| (info.most_tokens, info.batch));
+    fn size(list: &Wanted, info: Option<&RerankerInfo>) -> Option<Size> {
         match list {
-            Wanted::Scores(asked) => asked.list.size(read, batch),
-            Wanted::States(_) => Size::UNKNOWN,
+            Wanted::Scores(asked) => Some(asked.list.size(info.map_or(usize::MAX, |info| info.most_tokens))),
+            Wanted::States(_) => None,
         }
     }
 

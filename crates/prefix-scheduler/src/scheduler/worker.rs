@@ -63,11 +63,6 @@ pub trait Service: Send + 'static {
     /// Answers the jobs it still holds after [`Service::run`] failed.
     fn abandon(&mut self, error: &ScheduleError);
 
-    /// A job that came while there is no model. Dropping it answers UNAVAILABLE.
-    fn turn_away(&mut self, job: Self::Job) {
-        drop(job);
-    }
-
     /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
     fn panicked(&mut self) {
         self.abandon(&ScheduleError::Unavailable);
@@ -269,7 +264,7 @@ impl<S: Service> Supervisor<S> {
         let end = Instant::now() + pause;
         loop {
             match self.queue.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(job) => self.service.turn_away(job),
+                Ok(job) => drop(job),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }

@@ -106,13 +106,13 @@ impl Active {
     }
 
     /// The policy's view.
-    pub fn view(&self, now: Instant) -> View<Instant> {
+    pub fn view(&self) -> View<Instant> {
         let phase = self.phase();
         View {
             left: self.walk.remaining(),
             arrival: self.job.arrival,
             phase,
-            urgency: self.job.urgency(now),
+            priority: self.job.call.priority(),
             growth: if phase == Phase::Growing { self.latest } else { 0 },
         }
     }

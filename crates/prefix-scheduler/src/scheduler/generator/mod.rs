@@ -1,12 +1,11 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and awaits
-//! its scores. `line` knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
+//! [`Scheduler::admit`] decides by estimated tokens if a request may come in, [`Scheduler::run`] hands a plan over and awaits its
+//! scores. [`order`](super::order) knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
 //! generator, `stats` what it counts, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
 //! of passages are in the store of `warm`.
 
 mod active;
-mod line;
 mod prefixes;
 pub mod queue;
 mod rounds;
@@ -21,14 +20,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
+use super::estimate::Estimator;
 use super::pace::{Kind, Pace};
 use super::worker::Worker;
 use super::{Load, SEQUENCES, ScheduleError, Status};
-use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed};
+use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed, Urgency};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 pub use crate::warm::Kept;
 use crate::warm::{Held, Key, Store};
+use numeric::real;
 pub use rounds::Rounds;
 use service::GeneratorService;
 pub use service::SchedulerOptions;
@@ -109,8 +110,6 @@ struct Job {
     queued: Option<Timed>,
     events: Option<UnboundedSender<Event>>,
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
-    /// The life of the worker in which its tokens were added to the backlog.
-    life: u64,
     /// The ledger that counts its tokens.
     ledger: Ledger,
 }
@@ -129,22 +128,9 @@ impl Job {
         (!self.samples && pace.hopeless(left, time)).then(|| Stopped::DeadlineExceeded.into())
     }
 
-    /// The policy's view of the job while it waits. `beside` another plan of its call it is no later round of it: one of a hundred
-    /// lists that are scored at once would else go before everybody.
-    fn view(&self, now: Instant, speed: f64, beside: bool) -> line::Waiting {
-        line::Waiting {
-            caller: self.call.caller().into(),
-            urgency: self.urgency(now),
-            // No caller waits for the next part of a job that fills the store.
-            begun: self.call.spent() > 0 && !self.fills && !beside,
-            arrival: self.arrival,
-            due: line::due(self.arrival, self.call.deadline(), self.expected, speed),
-            tokens: self.expected,
-        }
-    }
-
-    fn urgency(&self, now: Instant) -> u8 {
-        line::urgency(self.call.priority(), now.saturating_duration_since(self.arrival))
+    /// Its place in the order of the queue.
+    fn order(&self) -> (Urgency, Instant) {
+        (self.call.urgency(), self.arrival)
     }
 }
 
@@ -154,6 +140,7 @@ pub struct Scheduler {
     worker: Worker<GeneratorService>,
     stats: Arc<Stats>,
     ledger: Ledger,
+    estimator: Estimator,
     longest_wait: Option<Duration>,
     store: Option<Arc<Store>>,
     one_at_a_time: bool,
@@ -178,7 +165,8 @@ impl Scheduler {
         let (shown, kept) = (Arc::clone(&stats), store.clone());
         let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
         let worker = Worker::start(name, Load::AtStart, service)?;
-        Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store, one_at_a_time: reproducible })
+        let (ledger, estimator) = (Ledger::default(), Estimator::default());
+        Ok(Self { worker, stats, ledger, estimator, longest_wait, store, one_at_a_time: reproducible })
     }
 
     /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its
@@ -196,12 +184,12 @@ impl Scheduler {
     /// # Errors
     /// [`ScheduleError::Overloaded`].
     pub fn admit_unread(&self, call: &Call) -> Result<(), ScheduleError> {
-        self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.priority(), call.caller(), 1))
+        self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.urgency()))
     }
 
-    /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took
-    /// is no work ahead of others. A later plan enters its own.
-    pub fn settle(&self, call: &Call) {
+    /// Removes the rest of the call's estimate from the ledger, because the call goes on without the generator. A later plan enters
+    /// its tokens again.
+    pub fn release_estimate(&self, call: &Call) {
         call.take_back(&self.ledger, usize::MAX);
     }
 
@@ -215,7 +203,7 @@ impl Scheduler {
         // One plan at a time waits for the samples before it to their end.
         let kind = if self.one_at_a_time { Kind::Draws } else { kind };
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        Ok(self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)?)
+        self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)
     }
 
     /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the
@@ -306,7 +294,6 @@ impl Scheduler {
             return Err(Stopped::DeadlineExceeded.into());
         }
         let (reply, answer) = oneshot::channel();
-        let life = self.stats.hand_over(cost.tokens);
         call.expect(&self.ledger, expected);
         let samples = plan.has_samples();
         let (queued, naive) = (Some(call.stage(Stage::Queue)), cost.naive_tokens);
@@ -324,7 +311,6 @@ impl Scheduler {
             queued,
             events,
             reply,
-            life,
             ledger: self.ledger.clone(),
         })?;
         let outcome = answer.await.map_err(|_| ScheduleError::Unavailable)??;
@@ -377,6 +363,19 @@ impl Scheduler {
     #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Estimates the tokens of requests to this generator.
+    #[must_use]
+    pub const fn estimator(&self) -> &Estimator {
+        &self.estimator
+    }
+
+    /// When a request that found no slot should try again: the time that the admitted work will take, 0.1 to 60 seconds.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        let speed = self.stats.pace.speed().unwrap_or(500.0);
+        Duration::from_secs_f64((real(self.ledger.total()) / speed).clamp(0.1, 60.0))
     }
 }
 

@@ -63,12 +63,8 @@ impl Service for GeneratorService {
         })
     }
 
-    /// Its jobs were dropped with the loop, which answers UNAVAILABLE; what is left is to set the gauges back.
+    /// Its jobs were dropped with the loop, which answers UNAVAILABLE.
     fn abandon(&mut self, _: &ScheduleError) {
-        self.stats.begin_anew();
-    }
-
-    fn turn_away(&mut self, job: Job) {
-        self.stats.take_back(job.life, job.cost.tokens);
+        self.stats.reset_gauges();
     }
 }
