@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{common, http};
 use common::passage_models::{folder, request, serve_model};
 use common::{Running, generator};
-use prefix_scheduler::call::{Call, Place, Terms};
+use prefix_scheduler::call::{Call, Place, Priority, Terms};
 use protocol::v1;
 use protocol::v1::metrics_service_client::MetricsServiceClient;
 use serde_json::json;
@@ -50,8 +50,7 @@ async fn work_ahead_of_the_generator_refuses_what_needs_the_generator() {
     // The speed is known from the first request on.
     assert_eq!(code(&running, v1::Method::QueryGeneration).await, Code::Ok);
     let scheduler = generator(&running.engine).scheduler.clone();
-    // Of the same caller: what others have is ahead only as far as a fair share goes.
-    let terms = Terms { caller: "127.0.0.1:1".into(), ..Terms::default() };
+    let terms = Terms { priority: Priority::HIGH, ..Terms::default() };
     let ahead = running.admission.admit(terms, Place::Beside).unwrap();
     ahead.expect(scheduler.ledger(), 1 << 50);
     check(&running).await;
