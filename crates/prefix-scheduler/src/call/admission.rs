@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::tally::Nobody;
+use super::tally::NoObserver;
 use super::{Call, Compute, Observer, Stopped, Terms};
 
 /// The questions of streams hold at most this share of the slots. They wait for a slot, and take it as soon as it is released. A
@@ -123,7 +123,7 @@ impl Admission {
             root: CancellationToken::new(),
             cut: Arc::default(),
             compute: Compute::default(),
-            observer: Arc::new(Nobody),
+            observer: Arc::new(NoObserver),
         }
     }
 

@@ -51,8 +51,8 @@ pub enum Stopped {
 /// call.
 #[must_use]
 pub fn deadline(timeout: Duration, now: Instant) -> Option<Instant> {
-    let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
-    now.checked_add(timeout.saturating_sub(kept))
+    let reserve = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
+    now.checked_add(timeout.saturating_sub(reserve))
 }
 
 /// Properties of a call that the edge reads from its headers and connection.
@@ -64,7 +64,7 @@ pub struct Terms {
     pub id: Option<String>,
     /// Address of the peer; empty for calls within the process.
     pub caller: String,
-    /// Name of the caller's token; `None` where the server needs none.
+    /// Name of the caller's token; `None` if the server needs none.
     pub name: Option<String>,
     /// Priority in the queues of the models.
     pub priority: Priority,
@@ -78,8 +78,8 @@ pub struct Terms {
 const LONGEST_ID: usize = 128;
 
 impl Terms {
-    /// A request id as it is used. It stands in every log line: characters that are hard to read there, or that would pass for
-    /// another field, are left out, and an id that is empty then, or longer than 128 bytes as given, is not used.
+    /// The request id that is used. Every log line contains it, so characters that are hard to read or look like another field are
+    /// removed. `None` if nothing is left, or the given id is longer than 128 bytes.
     #[must_use]
     pub fn usable_id(given: &str) -> Option<String> {
         let plain = |character: &char| character.is_ascii_alphanumeric() || "-_.:/+=@,~".contains(*character);
@@ -177,7 +177,7 @@ impl Call {
         &self.shared.id
     }
 
-    /// Counts of the call, to be added to by whatever works for it.
+    /// Counts of the call. Everything that works for the call adds to them.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.shared.tally
@@ -255,7 +255,7 @@ impl Call {
                 None => std::future::pending().await,
             }
         };
-        // If both hold, the answer is always the same, and equal to that of `check`.
+        // If both hold, the reason is the same as that of `check`.
         tokio::select! {
             biased;
             () = self.token.cancelled() => Stopped::Cancelled,
@@ -319,7 +319,7 @@ impl Call {
             if lane == Lane::Arithmetic {
                 call.tally().add_turn();
             }
-            // Work that looks at its call ends with an error of its own kind; the reason is known here.
+            // Work that checks its call ends with its own kind of error; the reason is known here.
             work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
         });
         outcome.await.unwrap_or_else(|error| Err(Stopped::Panicked(panic_text(error)).into()))

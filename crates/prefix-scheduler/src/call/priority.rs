@@ -31,7 +31,7 @@ impl Priority {
     /// before the name.
     ///
     /// # Errors
-    /// Which of both cannot be read, by its header, and what it must be.
+    /// The header that cannot be read, and what it must be.
     pub fn stated(level: Option<&str>, name: Option<&str>) -> Result<Self, (&'static str, String)> {
         if let Some(text) = level {
             let found = text.parse().ok().and_then(Self::new);
@@ -59,7 +59,7 @@ impl Default for Priority {
     }
 }
 
-/// As much of a header as an error repeats.
+/// The beginning of a header, for an error.
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(40)]
 }

@@ -34,7 +34,7 @@ pub enum ScheduleError {
         /// When it would have been admitted, if nothing else comes.
         retry_after: std::time::Duration,
     },
-    /// No model: it is loading, its worker failed, or the server is draining.
+    /// The model is loading, its worker failed, or the server is draining.
     #[error("the model is not available")]
     Unavailable,
     /// The plan needs more of the cache than there is.

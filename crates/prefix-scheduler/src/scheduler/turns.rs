@@ -89,33 +89,33 @@ impl Backlog {
 
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
-    /// A list and what was done of it.
+    /// A list with its progress.
     type List: Send + 'static;
     /// The answer to a whole list.
     type Answer: Send + 'static;
     /// Why a list is not answered.
     type Error: From<ScheduleError> + Send + 'static;
-    /// What is known of the model once it is loaded.
+    /// Description of the loaded model.
     type Info: Clone + Send + Sync + 'static;
 
-    /// Loads the model and calls `serve` with it, as what it does in a turn.
+    /// Loads the model and calls `serve` with the function that does a turn.
     ///
     /// # Errors
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
 
-    /// How large a list is before its first turn, given what is known of a loaded model; `None` for a list that is neither
+    /// How large a list is before its first turn, given the description of a loaded model; `None` for a list that is neither
     /// estimated nor refused.
     fn size(_list: &Self::List, _info: Option<&Self::Info>) -> Option<Size> {
         None
     }
 
-    /// When whoever asks for a list stops waiting, where that is before the deadline of its call.
+    /// When the caller of a list stops waiting, if that is before the deadline of its call.
     fn until(_list: &Self::List) -> Option<Instant> {
         None
     }
 
-    /// Tokens that are left of a list; `None` while they are not known.
+    /// Tokens that are left of a list; `None` while they are unknown.
     fn left(_list: &Self::List) -> Option<usize> {
         None
     }
@@ -125,7 +125,7 @@ pub(super) trait TakesTurns: Send + 'static {
         false
     }
 
-    /// Leaves out what does not fit into so many tokens, of a list whose size is known and of which a part is an answer.
+    /// Leaves out passages that do not fit into so many tokens. The size of the list is known, and a part of it is an answer.
     fn shorten(_list: &mut Self::List, _tokens: usize) {}
 
     /// Tokens that the model evaluated for a list so far.
@@ -137,8 +137,7 @@ pub(super) trait TakesTurns: Send + 'static {
 /// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
 const FULL: usize = 32;
 
-/// Share of the time that is left which a part of a list may fill: a little less than by what it could be refused before its next
-/// turn.
+/// Share of the time left that a part of a list may fill: a little less than [`FILL`], by which it is refused before its next turn.
 const SURE: f64 = 0.75;
 
 /// The answer to a list; `None` while it needs more turns.
@@ -205,14 +204,14 @@ impl<T: TakesTurns> Drop for TakesBack<T> {
 /// The lists of a model, as the service of a worker.
 pub(super) struct Turns<T: TakesTurns> {
     model: T,
-    /// The list for which the model is loaded. It waits as it came, so that it can be taken back, too.
+    /// The list for which the model is loaded. Its caller can take it back while it waits here.
     first: Option<Handed<T>>,
     jobs: VecDeque<Job<T>>,
     backlog: Arc<Backlog>,
 }
 
 impl<T: TakesTurns> Turns<T> {
-    /// `backlog` is what lists enter by [`ask`].
+    /// Lists enter `backlog` by [`submit`].
     pub const fn new(model: T, backlog: Arc<Backlog>) -> Self {
         Self { model, first: None, jobs: VecDeque::new(), backlog }
     }
@@ -228,16 +227,16 @@ impl<T: TakesTurns> Service for Turns<T> {
         queue: &Receiver<Handed<T>>,
         ready: &mut dyn FnMut(T::Info),
     ) -> Result<(), ModelError> {
-        let Self { model, first: kept, jobs, backlog } = self;
-        *kept = first.or(kept.take());
+        let Self { model, first: waiting, jobs, backlog } = self;
+        *waiting = first.or(waiting.take());
         let outcome = model.load(&mut |info, turn| {
             ready(info);
-            jobs.extend(kept.take().and_then(|handed| taken(&handed.0)));
+            jobs.extend(waiting.take().and_then(|handed| taken(&handed.0)));
             serve(jobs, queue, backlog, turn);
         });
         if outcome.is_err() {
             // The lists that came while it loaded get the same answer at once, not a failed load each.
-            jobs.extend(kept.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
+            jobs.extend(waiting.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
         }
         outcome
     }
@@ -264,7 +263,7 @@ fn serve<T: TakesTurns>(
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
     // The first step includes allocations of the model, so its time is not measured.
-    let mut is_warm = false;
+    let mut is_measured = false;
     let mut order = Order::default();
     // True if the first of the jobs has the next turn, too.
     let mut goes_on = false;
@@ -316,7 +315,7 @@ fn serve<T: TakesTurns>(
                 let outcome = turn(&mut job.list);
                 let done = T::done(&job.list).saturating_sub(before);
                 if done > 0 {
-                    if std::mem::replace(&mut is_warm, true) {
+                    if std::mem::replace(&mut is_measured, true) {
                         backlog.pace.record(done, began.elapsed(), done >= FULL);
                     }
                     job.begun = true;
@@ -370,7 +369,7 @@ fn late_by(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> 
 ///
 /// # Errors
 /// That of the list, that there is no model, or that the list cannot end in time behind the others.
-pub(super) async fn ask<T: TakesTurns>(
+pub(super) async fn submit<T: TakesTurns>(
     worker: &Worker<Turns<T>>,
     backlog: &Arc<Backlog>,
     list: T::List,

@@ -2,7 +2,7 @@
 //!
 //! [`Scheduler::admit`] decides by estimated tokens if a request may come in, [`Scheduler::run`] hands a plan over and awaits its
 //! scores. [`order`](super::order) knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
-//! generator, `stats` what it counts, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
+//! generator, `stats` its counters, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
 //! of passages are in the store of `warm`.
 
 mod active;
@@ -71,7 +71,7 @@ pub struct Sample {
 /// The scores of a plan and what they took.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// For each node, what is read of its scored tokens: natural log-probabilities, or logits.
+    /// For each node, the scores of its scored tokens: natural log-probabilities, or logits.
     pub scores: Vec<Vec<f64>>,
     /// The samples, by node.
     pub samples: HashMap<NodeId, Sample>,
@@ -96,13 +96,13 @@ struct Job {
     samples: bool,
     /// Keys of the nodes whose states can be cached, by node.
     keys: Keys,
-    /// States that its request has for itself.
+    /// States that its request holds.
     held: Held,
     /// [`Rounds::of`].
     shares: usize,
-    /// True if the job runs for the states that it leaves.
+    /// True if the job runs only to cache states.
     fills: bool,
-    /// Tokens to evaluate, if states that are there now stay until the job runs.
+    /// Tokens to evaluate if the cached states stay until the job runs.
     expected: usize,
     arrival: Instant,
     call: Call,
@@ -115,8 +115,8 @@ struct Job {
 }
 
 impl Job {
-    /// Why nobody waits for this job any more, or why it cannot end in time.
-    /// `left` tokens are to be evaluated. Samples may end early, so they are never hopeless.
+    /// The reason to drop this job, of which `left` tokens are not evaluated: its caller left, or it cannot end in time. Samples may
+    /// end early, so they are never hopeless.
     fn abandoned(&self, left: usize, pace: &Pace) -> Option<ScheduleError> {
         if self.reply.is_closed() {
             return Some(Stopped::Cancelled.into());
@@ -162,8 +162,8 @@ impl Scheduler {
         let SchedulerOptions { warm, template, longest_wait, reproducible, name } = options;
         let name = if name.is_empty() { "generator" } else { name };
         let store = if reproducible { None } else { Store::new(&warm).map(Arc::new) };
-        let (shown, kept) = (Arc::clone(&stats), store.clone());
-        let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
+        let (shared, cache) = (Arc::clone(&stats), store.clone());
+        let service = GeneratorService { loader, stats: shared, store: cache, template, one_at_a_time: reproducible };
         let worker = Worker::start(name, Load::AtStart, service)?;
         let (ledger, estimator) = (Ledger::default(), Estimator::default());
         Ok(Self { worker, stats, ledger, estimator, longest_wait, store, one_at_a_time: reproducible })
@@ -193,7 +193,7 @@ impl Scheduler {
         call.take_back(&self.ledger, usize::MAX);
     }
 
-    /// Lane of work that looks for states of passages: with a disk it waits for a volume, which may be slow.
+    /// Lane of work that looks for states of passages. With a disk it waits for a volume, which may be slow.
     #[must_use]
     pub fn lane(&self) -> Lane {
         if self.store.as_deref().is_some_and(Store::writes) { Lane::Disk } else { Lane::Request }
@@ -226,7 +226,7 @@ impl Scheduler {
         Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
     }
 
-    /// The states that a next round of these would find; `None` where none are cached, or restoring them takes as long as reading.
+    /// The states that a next round would find; `None` if nothing is cached, or restoring takes as long as evaluating.
     #[must_use]
     pub fn kept(&self, rounds: Option<&Rounds>) -> Option<Kept> {
         let store = self.store.as_deref().filter(|_| self.stats.saves_cheaply.load(Ordering::Relaxed))?;
@@ -247,8 +247,8 @@ impl Scheduler {
         self.submit(plan, call, events, (rounds, None)).await
     }
 
-    /// Carries out a plan for the states that it leaves, which have these keys ([`Store::keys`]). They are written to disk,
-    /// where there is one, also if memory has no room for them.
+    /// Carries out a plan to cache its states, which have these keys ([`Store::keys`]). They are written to disk, if there is one,
+    /// even if memory has no room for them.
     ///
     /// # Errors
     /// As [`Scheduler::run`].
@@ -327,8 +327,8 @@ impl Scheduler {
         }
     }
 
-    /// Most tokens of a prompt prefix that stays in the cache for later requests, once the generator is ready; `None` where no
-    /// states are cached, and so no prompt prefixes.
+    /// Most tokens of a prompt prefix that stays in the cache for later requests, once the generator is ready; `None` if neither
+    /// states nor prompt prefixes are cached.
     #[must_use]
     pub fn largest_prefix(&self) -> Option<usize> {
         let capacity = self.capacity().filter(|_| self.store.is_some())?;
@@ -341,13 +341,13 @@ impl Scheduler {
         self.worker.status()
     }
 
-    /// How often the model was lost and is loaded again.
+    /// How often the model failed since the start. It is loaded again after each failure.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.worker.restarts()
     }
 
-    /// States of passages; `None` where none are cached.
+    /// States of passages; `None` if none are cached.
     #[must_use]
     pub fn store(&self) -> Option<&Store> {
         self.store.as_deref()

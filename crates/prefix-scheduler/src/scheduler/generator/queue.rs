@@ -11,8 +11,8 @@
 //! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
 //! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
 //! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
-//! of each, because long prompts in one step make attention read the cells of both and end in the middle of its tiles.
-//! That costs a fifth of the speed.
+//! of each: with long prompts of two requests in one step, attention reads the cells of both and ends in the middle of its
+//! tiles, which costs a fifth of the speed.
 
 use crate::call::Priority;
 
@@ -38,7 +38,7 @@ pub struct View<T> {
 }
 
 impl<T> View<T> {
-    /// The time that it takes alone, in tokens that are read meanwhile. A step of few samples is hardly shorter than one of
+    /// The time that it takes without others, in tokens that could be read in it. A step of few samples is hardly shorter than one of
     /// [`LEAST_SHARE`] tokens.
     fn work(&self) -> usize {
         let steps = self.left.checked_div(self.growth).unwrap_or(0);
@@ -59,7 +59,7 @@ pub enum Phase {
 
 /// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the oldest
 /// of equals), then the others, oldest first. Prompts that take less time than such a request's samples go before it: the samples
-/// grow beside them.
+/// grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
@@ -84,7 +84,7 @@ pub fn may_wait<T>(own: (Priority, usize), batch: usize, active: &[View<T>]) -> 
     active.iter().filter(before).map(|view| view.left).sum::<usize>() >= batch
 }
 
-/// Maximum number of tokens of a step for a generator with the given batch size, samples beside the leader excluded.
+/// Maximum number of tokens of a step for a generator with the given batch size, other samples than the leader's excluded.
 #[must_use]
 pub const fn quantum(batch: usize) -> usize {
     batch.div_ceil(2)

@@ -29,7 +29,7 @@ pub(super) struct Stepper<'a> {
     active: Vec<Active>,
     free_sequences: Vec<usize>,
     prefixes: Prefixes,
-    /// States of passages; `None` where nothing is reused.
+    /// States of passages; `None` if nothing is reused.
     store: Option<&'a Store>,
     /// [`Generator::saves_cheaply`].
     saves_cheaply: bool,
@@ -281,7 +281,7 @@ impl<'a> Stepper<'a> {
                         let from = *from.ok_or_else(|| lost("a fork from a sequence that is not held"))?;
                         self.generator.fork(from, to, fork.length)?;
                     }
-                    Source::Kept(sequence) => {
+                    Source::Prefix(sequence) => {
                         self.generator.fork(sequence, to, fork.length)?;
                         self.prefixes.redeem(sequence);
                     }
@@ -324,7 +324,7 @@ impl<'a> Stepper<'a> {
             let step = std::mem::take(&mut self.active[index].step);
             let job = &self.active[index].job;
             job.call.spend(&job.ledger, step.tokens());
-            self.keep(index, &step);
+            self.save(index, &step);
             let active = &mut self.active[index];
             let ended = active.walk.advance(&step);
             active.step = step;
@@ -358,8 +358,8 @@ impl<'a> Stepper<'a> {
     fn abandon(&mut self, index: usize, reason: ScheduleError) {
         self.distrust(index);
         let mut active = self.active.swap_remove(index);
-        for kept in active.walk.adopted() {
-            self.prefixes.redeem(kept);
+        for sequence in active.walk.adopted() {
+            self.prefixes.redeem(sequence);
         }
         let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
         self.release(&sequences);
@@ -372,8 +372,8 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             self.abandon(index, ScheduleError::Model(error.clone()));
         }
-        let kept = self.prefixes.clear();
-        self.release(&kept);
+        let sequences = self.prefixes.clear();
+        self.release(&sequences);
     }
 
     fn publish(&self) {
