@@ -64,6 +64,18 @@ pub(super) struct Admitted {
     before: usize,
 }
 
+impl Admitted {
+    /// Learns from the request, which took so many tokens. Other requests of its call may have taken some, too.
+    pub fn learn(&self, tokens: usize) {
+        self.estimator.learn(self.size.class, self.size.bytes, tokens);
+    }
+
+    /// Learns from the request, which was the only one of its call since.
+    pub fn learn_from(&self, call: &Call) {
+        self.learn(call.spent().saturating_sub(self.before));
+    }
+}
+
 impl Size {
     fn new(name: &'static str, options: u16, passages: usize, bytes: usize, most: usize) -> Self {
         let texts = passages.checked_ilog2().map_or(0, |power| power + 1);
@@ -73,6 +85,17 @@ impl Size {
     /// The same size, for a request that draws no tokens.
     fn read_only(self) -> Self {
         Self { kind: Kind::Reads, ..self }
+    }
+
+    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is admitted
+    /// once: its size includes all that it does later.
+    ///
+    /// # Errors
+    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
+    pub fn admit(self, call: &Call, model: &GeneratorModel) -> Result<Admitted, EngineError> {
+        let estimator = model.scheduler().estimator().clone();
+        model.scheduler().admit(call, self.tokens(&estimator), self.kind)?;
+        Ok(Admitted { size: self, estimator, before: call.spent() })
     }
 
     fn tokens(&self, estimator: &Estimator) -> usize {
@@ -199,18 +222,7 @@ impl Engine {
         }
     }
 
-    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is admitted
-    /// once: its size includes all that it does later.
-    ///
-    /// # Errors
-    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
-    pub(super) fn admit_work(&self, call: &Call, model: &GeneratorModel, size: Size) -> Result<Admitted, EngineError> {
-        let estimator = model.scheduler().estimator().clone();
-        model.scheduler().admit(call, size.tokens(&estimator), size.kind)?;
-        Ok(Admitted { size, estimator, before: call.spent() })
-    }
-
-    /// Admits several requests of one call as one, as [`Engine::admit_work`]: all of them, or none.
+    /// Admits several requests of one call as one, as [`Size::admit`]: all of them, or none.
     pub(super) fn admit_together(
         &self,
         call: &Call,
@@ -225,16 +237,6 @@ impl Engine {
             }
         }
         Ok(model.scheduler().admit(call, tokens.min(self.limits().tokens), kind)?)
-    }
-
-    /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.
-    pub(super) fn learn_tokens(&self, admitted: &Admitted, tokens: usize) {
-        admitted.estimator.learn(admitted.size.class, admitted.size.bytes, tokens);
-    }
-
-    /// Learns from a request that ended.
-    pub(super) fn learn_work(&self, call: &Call, admitted: &Admitted) {
-        self.learn_tokens(admitted, call.spent().saturating_sub(admitted.before));
     }
 }
 

@@ -248,8 +248,7 @@ impl Engine {
         let started = Instant::now();
         let request = request.with_defaults();
         request.check(&self.limits)?;
-        let admitted =
-            self.admit_work(call, self.models().generator(None)?, Size::of_samples(&request, self.limits.tokens))?;
+        let admitted = Size::of_samples(&request, self.limits.tokens).admit(call, self.models().generator(None)?)?;
         let (engine, inner) = (self.clone(), request.clone());
         let (mut drawing, contexts) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
@@ -284,7 +283,7 @@ impl Engine {
             Ok::<_, EngineError>(Sampled { answers, labels, references, cut: drawing.cut, unread, usage })
         };
         let mut sampled = call.compute(decode).await?;
-        self.learn_work(call, &admitted);
+        admitted.learn_from(call);
         sampled.usage.tokenise_ms = tokenise_ms;
         sampled.usage.total_ms = milliseconds(started);
         Ok(sampled)

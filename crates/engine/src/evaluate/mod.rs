@@ -296,11 +296,10 @@ impl Engine {
         if request.has(Annotator::needs_embedding) {
             self.models().scorer(Role::Embedding)?;
         }
-        let admitted =
-            self.admit_work(call, self.models().generator(None)?, Size::of_evaluation(&request, self.limits.tokens))?;
+        let admitted = Size::of_evaluation(&request, self.limits.tokens).admit(call, self.models().generator(None)?)?;
         let request = Arc::new(request);
         let labelled = label::label(self, call, &request).await?;
-        self.learn_work(call, &admitted);
+        admitted.learn_from(call);
         call.compute(move |call| request.report(labelled, call)).await
     }
 }

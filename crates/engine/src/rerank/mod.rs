@@ -369,7 +369,7 @@ impl Engine {
         if let Some(admitted) = admitted.filter(|_| whole) {
             let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
-            self.learn_tokens(&admitted, placed.usage.tokens - others);
+            admitted.learn(placed.usage.tokens - others);
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)

@@ -73,17 +73,17 @@ impl Engine {
         let works = request.method().asks_generator() || request.compression_reads();
         let limit = self.limit_of(scoring, request);
         if works && scoring.role() == Role::Generator {
-            return self.admit_work(call, scoring, Size::of_rerank(request, limit)).map(Some);
+            return Size::of_rerank(request, limit).admit(call, scoring).map(Some);
         }
         self.admit_inline(call, request)?;
-        works.then(|| self.admit_work(call, scoring, Size::of_ranking(request, limit))).transpose()
+        works.then(|| Size::of_ranking(request, limit).admit(call, scoring)).transpose()
     }
 
     /// Admits the utility beside a ranking that the answering generator has no part in; nothing where none is measured.
     fn admit_inline(&self, call: &Call, request: &RerankRequest) -> Result<(), EngineError> {
         let Some(inline) = &request.inline else { return Ok(()) };
         let generator = self.models().generator(None)?;
-        self.admit_work(call, generator, Size::of_inline(request, inline, self.limit_of(generator, request))).map(drop)
+        Size::of_inline(request, inline, self.limit_of(generator, request)).admit(call, generator).map(drop)
     }
 
     /// Most tokens of a request. What does not fit a latency budget is not read, so it does not make a request too late.

@@ -220,7 +220,7 @@ async fn a_list_that_cannot_end_in_time_is_given_up() {
 /// A call of a server with a deadline.
 fn within(admission: &Admission, milliseconds: u64, priority: Priority) -> Call {
     let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
-    admission.admit(Terms { deadline, priority, ..Terms::default() }, Place::Beside).unwrap()
+    admission.admit(Terms { priority, deadline, ..Terms::default() }, Place::Beside).unwrap()
 }
 
 #[tokio::test]

@@ -173,7 +173,7 @@ fn admission_counts_what_others_reserved_and_gives_it_back() {
     let admission = Admission::new(8);
     let call = |time: u64, priority| {
         let deadline = Some(Instant::now() + Duration::from_millis(time));
-        admission.admit(Terms { deadline, priority, ..Terms::default() }, Place::Generator).unwrap()
+        admission.admit(Terms { priority, deadline, ..Terms::default() }, Place::Generator).unwrap()
     };
     let (normal, reads) = (Priority::NORMAL, Kind::Reads);
     let first = call(1_000, normal);
