@@ -102,10 +102,11 @@ fn later_rounds_go_first_then_priority_then_the_deadline() {
     let admission = Admission::new(64);
     let call = |level: u8, deadline: Option<u64>| {
         let deadline = deadline.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let terms = Terms { deadline, priority: Priority::new(level).unwrap(), ..Terms::default() };
+        let terms = Terms { priority: Priority::new(level).unwrap(), deadline, ..Terms::default() };
         admission.admit(terms, Place::Generator).unwrap()
     };
-    let plan = plan(&["abcd", "dcba"], "?x", 10);
+    // One of them fits at a time.
+    let plan = plan(&["abcd"], "?x", 60);
     let begun = call(9, None);
     bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &begun, None)).unwrap();
     assert_eq!(begun.spent(), plan.cost().tokens);
