@@ -75,17 +75,14 @@ mod tests {
             let batch = work(now, 9, None, u64::from(ahead));
             let mut waiting: Vec<_> = (0..ahead).map(|since| work(now, 0, Some(1), u64::from(since))).collect();
             waiting.push(batch);
-            let mut begun = 0;
-            loop {
+            let begun = (1..=10_000_u32).find(|begun| {
                 let index = order.next(waiting.iter().copied()).unwrap();
-                begun += 1;
-                if waiting[index] == batch {
-                    break;
-                }
+                let found = waiting[index] == batch;
                 order.began();
-                waiting[index] = work(now, 0, Some(1), 100 + u64::from(begun));
-            }
-            prop_assert!(begun <= LONGEST_WAIT * (ahead + 1), "{begun}");
+                waiting[index] = work(now, 0, Some(1), 100 + u64::from(*begun));
+                found
+            });
+            prop_assert!(begun.is_some_and(|begun| begun <= LONGEST_WAIT * (ahead + 1)), "{begun:?}");
         }
     }
 }
