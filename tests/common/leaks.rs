@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Running};
 
-/// Permits, plans that wait or are active, tokens of the ledger, and cells that calls hold in a server.
+/// Slots, plans that wait or are active, tokens of the ledger, and cells that calls hold in a server.
 fn parts(server: &Running) -> [usize; 5] {
     let generator = common::generator(&server.engine);
     let stats = generator.scheduler.stats();
     [
         server.admission.in_flight(),
-        stats.backlog.load(Ordering::SeqCst),
+        stats.waiting.load(Ordering::SeqCst),
         stats.active.load(Ordering::SeqCst),
         generator.scheduler.ledger().total(),
         server.observed.cells.load(Ordering::SeqCst),
@@ -28,8 +28,8 @@ pub fn left(server: &Running) -> usize {
 pub async fn nothing_is_left(server: &Running, after: &str) {
     let end = Instant::now() + Duration::from_secs(20);
     while left(server) > 0 {
-        let [permits, waiting, active, tokens, cells] = parts(server);
-        let what = format!("{permits} permits, {waiting} waiting, {active} active, {tokens} tokens, {cells} cells");
+        let [slots, waiting, active, tokens, cells] = parts(server);
+        let what = format!("{slots} slots, {waiting} waiting, {active} active, {tokens} tokens, {cells} cells");
         assert!(Instant::now() < end, "{after} left {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{common, http};
 use common::passage_models::{folder, request, serve_model};
 use common::{Running, generator};
-use prefix_scheduler::call::{Call, Place, Terms};
+use prefix_scheduler::call::{Call, Place, Priority, Terms};
 use protocol::v1;
 use protocol::v1::metrics_service_client::MetricsServiceClient;
 use serde_json::json;
@@ -50,8 +50,7 @@ async fn work_ahead_of_the_generator_refuses_only_its_requests() {
     // The first request measures the speed.
     assert_eq!(code(&running, v1::Method::QueryGeneration).await, Code::Ok);
     let scheduler = generator(&running.engine).scheduler.clone();
-    // The work has the same caller, because work of others counts only up to a fair share.
-    let terms = Terms { caller: "127.0.0.1:1".into(), ..Terms::default() };
+    let terms = Terms { priority: Priority::HIGH, ..Terms::default() };
     let ahead = running.admission.admit(terms, Place::Beside).unwrap();
     ahead.expect(scheduler.ledger(), 1 << 50);
     check(&running).await;

@@ -1,47 +1,24 @@
-//! How many tokens a request will take, before it is tokenised, and whether it may come in.
+//! How many tokens a request will take, before it is tokenised, and if it is admitted.
 //!
-//! The estimate counts bytes: those of the passages, and the query once for each. How many tokens a byte of a request takes is
-//! learnt from requests that ended, for each method and size class of lists, because most methods read a passage several
-//! times and some of them more often the longer the list. A class that was not seen takes what the nearest one took. Nothing
-//! but the lengths of the texts is read, so an estimate costs microseconds, and it is never above the limits of a request.
-
-use std::collections::BTreeMap;
-
-use parking_lot::Mutex;
+//! The estimate counts bytes: those of the passages, and the query once for each. The generator's [`Estimator`] learns the tokens per
+//! byte for each method and size class of lists, because most methods read a passage several times, and some of them more often the
+//! longer the list. Only the lengths of the texts are read, so an estimate costs microseconds. It is never above the limits of a
+//! request.
 
 use super::models::GeneratorModel;
-use crate::types::Limits;
 use crate::types::{
-    Annotator, BeliefRequest, Compression, CompressionMethod, EngineError, EvaluateRequest, Inline, Passage,
-    RerankRequest, Role, SampleOptions,
+    Annotator, BeliefRequest, Compression, CompressionMethod, EngineError, EvaluateRequest, Inline, Limits, Passage,
+    RerankRequest, SampleOptions,
 };
-use numeric::{count, real};
 use prefix_scheduler::call::Call;
+pub(super) use prefix_scheduler::scheduler::estimate::tokens_of_text;
+use prefix_scheduler::scheduler::estimate::{BYTES_PER_TOKEN, Class, Estimator};
 use prefix_scheduler::scheduler::pace::Kind;
 
-/// Tokens a byte before anything is learnt: English text has about four bytes a token.
-const PRIOR: f64 = 0.25;
-
-/// Tokens of plain text of so many bytes, about.
-pub(super) fn tokens_of_text(bytes: usize) -> usize {
-    count(real(bytes) * PRIOR)
-}
-
-/// Bounds of what one request may teach, in tokens a byte.
-const TAUGHT: (f64, f64) = (0.01, 100.0);
-
-/// Weight of a new request.
-const WEIGHT: f64 = 0.125;
-
-/// Bytes of a prompt beside query and passage, about.
+/// Approximate bytes of a prompt without query and passage.
 const FRAME: usize = 128;
 
-/// Bytes counted for a token of a sample, or of a passage whose tokens the request bounds.
-const BYTES_PER_TOKEN: usize = 4;
-
-/// Requests that teach each other: the role of the generator that works on them, what is done, the options that change its size
-/// (a bit each), and the number of passages as a power of two.
-type Class = (&'static str, &'static str, u16, u32);
+// The options of a class.
 
 /// Orders of a design are named.
 const ORDERS: u16 = 1;
@@ -67,10 +44,6 @@ const fn option(bit: u16, set: bool) -> u16 {
     if set { bit } else { 0 }
 }
 
-/// What was learnt. Classes are few: a name has some tens of variants in use, of at most 64 sizes for each of two generators.
-#[derive(Debug, Default)]
-pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
-
 /// The size of a request in bytes, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
@@ -85,43 +58,47 @@ pub(super) struct Size {
 #[derive(Debug)]
 pub(super) struct Admitted {
     size: Size,
+    estimator: Estimator,
     /// Tokens evaluated for the call before.
     before: usize,
 }
 
-impl Estimates {
-    fn tokens(&self, size: &Size) -> usize {
-        let learnt = self.0.lock();
-        let (role, name, variant, passages) = size.class;
-        let known = learnt.range((role, name, variant, 0)..=(role, name, variant, u32::MAX));
-        let nearest = known.min_by_key(|((_, _, _, other), _)| other.abs_diff(passages));
-        let ratio = nearest.map_or(PRIOR, |(_, ratio)| *ratio);
-        count(real(size.bytes) * ratio).clamp(1, size.most.max(1))
+impl Admitted {
+    /// Learns from the request, which took so many tokens. Other requests of its call may have taken some, too.
+    pub fn learn(&self, tokens: usize) {
+        self.estimator.learn(self.size.class, self.size.bytes, tokens);
     }
 
-    fn learn(&self, size: &Size, tokens: usize) {
-        let ratio = (real(tokens) / real(size.bytes.max(1))).clamp(TAUGHT.0, TAUGHT.1);
-        let mut learnt = self.0.lock();
-        let mean = learnt.entry(size.class).or_insert(ratio);
-        *mean += WEIGHT * (ratio - *mean);
+    /// Learns from the request, which was the only one of its call since.
+    pub fn learn_from(&self, call: &Call) {
+        self.learn(call.spent().saturating_sub(self.before));
     }
 }
 
 impl Size {
-    fn new(name: &'static str, variant: u16, passages: usize, bytes: usize, most: usize) -> Self {
-        let passages = passages.checked_ilog2().map_or(0, |power| power + 1);
-        Self { class: (Role::Generator.name(), name, variant, passages), bytes, most, kind: Kind::Draws }
+    fn new(name: &'static str, options: u16, passages: usize, bytes: usize, most: usize) -> Self {
+        let texts = passages.checked_ilog2().map_or(0, |power| power + 1);
+        Self { class: Class { name, options, texts }, bytes, most, kind: Kind::Draws }
     }
 
-    /// The same where nothing is drawn.
+    /// The same size, for a request that draws no tokens.
     fn read_only(self) -> Self {
         Self { kind: Kind::Reads, ..self }
     }
 
-    /// The same for the generator of this role.
-    fn on(mut self, role: Role) -> Self {
-        self.class.0 = role.name();
-        self
+    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is admitted
+    /// once: its size includes all that it does later.
+    ///
+    /// # Errors
+    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
+    pub fn admit(self, call: &Call, model: &GeneratorModel) -> Result<Admitted, EngineError> {
+        let estimator = model.scheduler().estimator().clone();
+        model.scheduler().admit(call, self.tokens(&estimator), self.kind)?;
+        Ok(Admitted { size: self, estimator, before: call.spent() })
+    }
+
+    fn tokens(&self, estimator: &Estimator) -> usize {
+        estimator.tokens(self.class, self.bytes).clamp(1, self.most.max(1))
     }
 
     /// The ranking, and the utility that is measured beside it.
@@ -236,42 +213,21 @@ fn grown(options: &SampleOptions) -> usize {
     samples.saturating_mul(BYTES_PER_TOKEN)
 }
 
-impl Estimates {
-    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is asked once: what it does
-    /// further was part of its size.
-    ///
-    /// # Errors
-    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
-    pub(super) fn admit_work(&self, call: &Call, model: &GeneratorModel, size: Size) -> Result<Admitted, EngineError> {
-        let size = size.on(model.role());
-        model.scheduler().admit(call, self.tokens(&size), size.kind)?;
-        Ok(Admitted { size, before: call.spent() })
+/// Admits several requests of one call as one, as [`Size::admit`]: all of them, or none.
+pub(super) fn admit_together(
+    call: &Call,
+    model: &GeneratorModel,
+    limits: &Limits,
+    sizes: impl Iterator<Item = Size>,
+) -> Result<(), EngineError> {
+    let (mut tokens, mut kind) = (0_usize, Kind::Reads);
+    for size in sizes {
+        tokens = tokens.saturating_add(size.tokens(model.scheduler().estimator()));
+        if size.kind == Kind::Draws {
+            kind = Kind::Draws;
+        }
     }
-
-    /// Admits several requests of one call as one, as [`Estimates::admit_work`]: all of them, or none.
-    pub(super) fn admit_together(
-        &self,
-        call: &Call,
-        model: &GeneratorModel,
-        limits: &Limits,
-        sizes: impl Iterator<Item = Size>,
-    ) -> Result<(), EngineError> {
-        let sizes: Vec<Size> = sizes.map(|size| size.on(model.role())).collect();
-        let tokens = sizes.iter().map(|size| self.tokens(size)).fold(0, usize::saturating_add);
-        let draws = sizes.iter().any(|size| size.kind == Kind::Draws);
-        let kind = if draws { Kind::Draws } else { Kind::Reads };
-        Ok(model.scheduler().admit(call, tokens.min(limits.tokens), kind)?)
-    }
-
-    /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.
-    pub(super) fn learn_tokens(&self, admitted: &Admitted, tokens: usize) {
-        self.learn(&admitted.size, tokens);
-    }
-
-    /// Learns from a request that ended.
-    pub(super) fn learn_work(&self, call: &Call, admitted: &Admitted) {
-        self.learn(&admitted.size, call.spent().saturating_sub(admitted.before));
-    }
+    Ok(model.scheduler().admit(call, tokens.min(limits.tokens), kind)?)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Engine {
     /// Puts the parts together. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
-        let sampler = Sampler { models: models.clone(), limits, estimates: Arc::default() };
+        let sampler = Sampler { models: models.clone(), limits };
         let utility = UtilityMeter::new(sampler.clone());
         let every = || models.clone();
         Self {

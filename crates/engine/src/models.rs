@@ -289,14 +289,14 @@ impl Models {
     /// The answering generator reserves nothing more for this call, which now waits for the entailment model. That may take minutes.
     pub(crate) fn release_generator(&self, call: &Call) {
         if let Ok(generator) = self.answering() {
-            generator.scheduler.settle(call);
+            generator.scheduler.release_estimate(call);
         }
     }
 
     /// The error of a request without a free slot. The delay is the time that the generators need for their queues.
     #[must_use]
     pub fn queue_full(&self) -> EngineError {
-        let retry_after = self.generators.iter().map(|model| model.scheduler().stats().retry_after()).max();
+        let retry_after = self.generators.iter().map(|model| model.scheduler().retry_after()).max();
         EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
     }
 

@@ -1,7 +1,5 @@
 //! Sizes of requests by hand, what teaches what, and bounds.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::methods;
 use crate::types::{Inline, PromptPrefix, Scheme};
@@ -11,27 +9,24 @@ fn request(passages: usize, bytes: usize) -> RerankRequest {
     RerankRequest { query: "who?".into(), passages: vec![passage; passages], ..RerankRequest::default() }
 }
 
+fn learn(estimator: &Estimator, size: &Size, tokens: usize) {
+    estimator.learn(size.class, size.bytes, tokens);
+}
+
 #[test]
-fn an_estimate_follows_what_requests_took() {
-    let estimates = Estimates::default();
+fn an_estimate_follows_earlier_requests_of_its_method() {
+    let estimator = Estimator::default();
     let size = Size::of_rerank(&request(4, 400), 1_000_000);
     assert_eq!((size.bytes, size.kind), (4 * 400 + 4 * 132, Kind::Reads));
-    assert_eq!(estimates.tokens(&size), 532, "a quarter of the bytes");
-    for _ in 0..50 {
-        estimates.learn(&size, 1_064);
-    }
-    assert_eq!(estimates.tokens(&size), 1_064);
-    let longer = estimates.tokens(&Size::of_rerank(&request(4, 800), 1_000_000));
-    assert_eq!(longer, 1_864, "half of its bytes");
-    // Another size class of the method takes the ratio of the nearest one until it has its own.
-    let list = Size::of_rerank(&request(40, 400), 1_000_000);
-    assert_eq!(estimates.tokens(&list), 10_640);
-    estimates.learn(&list, 42_560);
-    assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
-    let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
-    assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
-    let draws =
-        |method| Size::of_rerank(&RerankRequest { method: methods::find(method), ..request(4, 400) }, 1_000_000).kind;
+    assert_eq!(size.tokens(&estimator), 532, "a quarter of the bytes");
+    learn(&estimator, &size, 1_064);
+    assert_eq!(size.tokens(&estimator), 1_064);
+    assert_eq!(Size::of_rerank(&request(4, 800), 1_000_000).tokens(&estimator), 1_864, "half of its bytes");
+    assert_eq!(Size::of_rerank(&request(40, 400), 1_000_000).tokens(&estimator), 10_640, "another number of passages");
+    let method = |method| RerankRequest { method: methods::find(method), ..request(4, 400) };
+    let other = Size::of_rerank(&method("pairwise"), 1_000_000);
+    assert_eq!(other.tokens(&estimator), 532, "another method is not concerned");
+    let draws = |name| Size::of_rerank(&method(name), 1_000_000).kind;
     assert_eq!((draws("pairwise"), draws("listwise"), draws("leave-one-out")), (Kind::Reads, Kind::Draws, Kind::Draws));
 }
 
@@ -76,7 +71,7 @@ fn bounds_of_a_request_bound_its_estimate() {
     let drawn = 2 * (FRAME + grown(&sampling.options));
     assert_eq!(Size::of_samples(&sampling, usize::MAX).bytes, drawn + 2 * 64 * BYTES_PER_TOKEN);
     let evaluation = EvaluateRequest { passages, token_budget: Some(77), ..EvaluateRequest::default() };
-    assert_eq!(Estimates::default().tokens(&Size::of_evaluation(&evaluation, usize::MAX)), 77);
+    assert_eq!(Size::of_evaluation(&evaluation, usize::MAX).tokens(&Estimator::default()), 77);
 }
 
 /// The returned passages are read once more, or twice.
@@ -119,11 +114,6 @@ fn requests_with_different_options_do_not_teach_each_other() {
         [request(4, 400), opened, measured, ordered, both, random, deep].map(|one| Size::of_rerank(&one, 1_000_000));
     let classes: std::collections::BTreeSet<Class> = sizes.iter().map(|size| size.class).collect();
     assert_eq!(classes.len(), sizes.len());
-    let estimates = Estimates::default();
-    let before = estimates.tokens(&sizes[2]);
-    estimates.learn(&sizes[1], 80_000);
-    assert_eq!(estimates.tokens(&sizes[2]), before, "an opening says nothing about inline utility");
-    assert!(estimates.tokens(&sizes[1]) > 40_000);
 }
 
 #[test]
@@ -137,34 +127,15 @@ fn the_answers_that_a_method_draws_count() {
 
 #[test]
 fn an_estimate_is_bounded_whatever_the_shape() {
-    let estimates = Estimates::default();
+    let tokens = |request: &RerankRequest, limit| Size::of_rerank(request, limit).tokens(&Estimator::default());
     let hostile = request(20, 100_000);
-    assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
+    assert_eq!(tokens(&hostile, 5_000), 5_000, "the limit of a request");
     let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
     cut.token_budget = Some(77);
-    assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
+    assert_eq!(tokens(&cut, usize::MAX), 77);
     cut.moi.orders = Some(usize::MAX);
     cut.token_budget = None;
     assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
-    assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
-}
-
-proptest! {
-    /// One request in a hundred that takes nothing, or all it may, moves the estimate of the others by a bounded amount.
-    #[test]
-    fn a_strange_request_teaches_little(strange in any::<usize>()) {
-        let estimates = Estimates::default();
-        let size = Size::of_rerank(&request(4, 400), usize::MAX);
-        for _ in 0..50 {
-            estimates.learn(&size, 532);
-        }
-        estimates.learn(&size, strange);
-        let tokens = estimates.tokens(&size);
-        prop_assert!((460..=27_300).contains(&tokens), "{tokens}");
-        for _ in 0..40 {
-            estimates.learn(&size, 532);
-        }
-        prop_assert!((530..=665).contains(&estimates.tokens(&size)));
-    }
+    assert_eq!(tokens(&RerankRequest::default(), 0), 1);
 }

@@ -156,11 +156,10 @@ impl Evaluator {
             self.sampler.models.scorer(Role::Embedding)?;
         }
         let (models, limits) = (&self.sampler.models, &self.sampler.limits);
-        let size = Size::of_evaluation(&request, limits.tokens);
-        let admitted = self.sampler.estimates.admit_work(call, models.generator(None)?, size)?;
+        let admitted = Size::of_evaluation(&request, limits.tokens).admit(call, models.generator(None)?)?;
         let request = Arc::new(request);
         let labelled = label::label(&self.sampler, call, &request).await?;
-        self.sampler.estimates.learn_work(call, &admitted);
+        admitted.learn_from(call);
         call.compute(move |call| request.report(labelled, call)).await
     }
 }

@@ -47,7 +47,7 @@ use scorer::{Admission, model_name, reading_model, scoring_model};
 use single_passage::SinglePassageScores;
 
 use crate::calibrations::{Applicable, WITHOUT_EMBEDDING};
-use crate::estimate::{Admitted, Estimates};
+use crate::estimate::Admitted;
 use crate::fusion::calibration::Calibration;
 use crate::methods::Scored;
 use crate::models::{GeneratorModel, Models, ServedGenerator};
@@ -63,7 +63,6 @@ use prefix_scheduler::plan::Cost;
 pub struct Reranker {
     models: Models,
     limits: Limits,
-    estimates: Arc<Estimates>,
     utility: UtilityMeter,
 }
 
@@ -97,8 +96,7 @@ struct Ranked {
 impl Reranker {
     pub(crate) fn new(utility: UtilityMeter) -> Self {
         let sampler = &utility.sampler;
-        let (models, limits, estimates) = (sampler.models.clone(), sampler.limits, Arc::clone(&sampler.estimates));
-        Self { models, limits, estimates, utility }
+        Self { models: sampler.models.clone(), limits: sampler.limits, utility }
     }
 
     /// Reranks the passages of one query. The work ends when the call stops.
@@ -238,7 +236,7 @@ impl Reranker {
         let copies = Copies::of(&request);
         let documents = if copies.any() { Cow::Owned(copies.without(&request)) } else { Cow::Borrowed(&request) };
         let job = self.prepare(call, documents.into_owned(), copies).await?;
-        let admission = Admission { models: &self.models, limits: &self.limits, estimates: &self.estimates };
+        let admission = Admission { models: &self.models, limits: &self.limits };
         let admitted = admission.admit(call, job.reading, &job.request)?;
         // Results, compression and utility are about all passages of the request, copies included.
         let compressor = compress::compressor(call, self.limits, &job.reader, &request).await?;
@@ -278,7 +276,7 @@ impl Reranker {
             reading.get()?.with_frame(request.frame)?
         };
         let place = self.place_of(&request);
-        call.settle(place).map_err(|_| models.queue_full_at(place))?;
+        call.move_to(place).map_err(|_| models.queue_full_at(place))?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
         let sha256 = scores_sha256(models, &request);
@@ -338,7 +336,7 @@ impl Reranker {
     fn learn_cost(&self, request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
         let idle = request.inline.is_some() && answer.inline.is_none() || answer.has_idle_compression(request);
         let Some(admitted) = admitted.filter(|_| !idle && !request.was_bounded(answer.usage.tokens)) else { return };
-        self.estimates.learn_tokens(&admitted, answer.usage.tokens - other_tokens);
+        admitted.learn(answer.usage.tokens - other_tokens);
     }
 }
 

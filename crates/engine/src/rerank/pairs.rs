@@ -11,7 +11,7 @@ use super::Reranker;
 use super::driver::shortened;
 use super::quota::Quota;
 use super::{Blanks, check_request};
-use crate::estimate::Size;
+use crate::estimate::{Size, admit_together};
 use crate::types::{
     EngineError, MethodRef, Pair, PairScore, PairScores, Passage, RankingStage, RerankRequest, Usage, milliseconds,
     passage_of,
@@ -66,13 +66,9 @@ impl Reranker {
         let asks = asking.is_some();
         if let Some(request) = asking {
             let scoring = self.scoring_model(request)?;
-            call.settle(Place::Generator).map_err(|_| self.models.queue_full())?;
-            self.estimates.admit_together(
-                call,
-                scoring,
-                &limits,
-                lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)),
-            )?;
+            call.move_to(Place::Generator).map_err(|_| self.models.queue_full())?;
+            let sizes = lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens));
+            admit_together(call, scoring, &limits, sizes)?;
         }
         // The other models work on one list at a time.
         let at_once = if asks { AT_ONCE } else { 1 };

@@ -158,7 +158,7 @@ impl Driver<'_> {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
             // Only a latency budget may be given whole.
-            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list));
+            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list, self.call));
             let (time, in_part) = self.time_for_signal(task, expected);
             let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();

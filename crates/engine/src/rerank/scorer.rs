@@ -1,7 +1,7 @@
 //! The generator that scores the passages of a request: the answering one, or the scorer.
 
 use super::budget::tokens_in_time;
-use crate::estimate::{Admitted, Estimates, Size};
+use crate::estimate::{Admitted, Size};
 use crate::models::{GeneratorModel, Models};
 use crate::types::{EngineError, Limits, RerankRequest, Role};
 use prefix_scheduler::call::Call;
@@ -59,7 +59,6 @@ pub(super) fn model_name(models: &Models, request: &RerankRequest) -> Option<Str
 pub(super) struct Admission<'a> {
     pub models: &'a Models,
     pub limits: &'a Limits,
-    pub estimates: &'a Estimates,
 }
 
 impl Admission<'_> {
@@ -74,19 +73,17 @@ impl Admission<'_> {
         let works = request.method().asks_generator() || request.compression_reads();
         let limit = self.limit(scoring, request);
         if works && scoring.role() == Role::Generator {
-            let size = Size::of_rerank(request, limit);
-            return self.estimates.admit_work(call, scoring, size).map(Some);
+            return Size::of_rerank(request, limit).admit(call, scoring).map(Some);
         }
         self.admit_inline(call, request)?;
-        works.then(|| self.estimates.admit_work(call, scoring, Size::of_ranking(request, limit))).transpose()
+        works.then(|| Size::of_ranking(request, limit).admit(call, scoring)).transpose()
     }
 
     /// Admits the utility of a ranking that the answering generator does not score.
     fn admit_inline(&self, call: &Call, request: &RerankRequest) -> Result<(), EngineError> {
         let Some(inline) = &request.inline else { return Ok(()) };
         let generator = self.models.generator(None)?;
-        let size = Size::of_inline(request, inline, self.limit(generator, request));
-        self.estimates.admit_work(call, generator, size).map(drop)
+        Size::of_inline(request, inline, self.limit(generator, request)).admit(call, generator).map(drop)
     }
 
     /// Most tokens of a request. A latency budget bounds them, too, so it does not make a request too late.

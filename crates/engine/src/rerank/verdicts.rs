@@ -22,7 +22,7 @@ impl Driver<'_> {
             && let Some(model) = self.model.as_ref()
             && self.quota.asks_no_more()
         {
-            model.scheduler.settle(self.call);
+            model.scheduler.release_estimate(self.call);
         }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;
         let warning = judged.long.then(|| too_long(&judged.model, true));

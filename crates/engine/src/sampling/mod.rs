@@ -15,7 +15,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::answers::Asked;
-use super::estimate::{Estimates, Size};
+use super::estimate::Size;
 use super::models::Models;
 use super::rerank::Blanks;
 use crate::checks::{check_orders, check_references, check_texts};
@@ -59,7 +59,6 @@ impl BeliefRequest {
 pub struct Sampler {
     pub(crate) models: Models,
     pub(crate) limits: Limits,
-    pub(crate) estimates: Arc<Estimates>,
 }
 
 impl Sampler {
@@ -77,8 +76,7 @@ impl Sampler {
         let started = Instant::now();
         let request = request.with_defaults();
         request.check(&self.limits)?;
-        let size = Size::of_samples(&request, self.limits.tokens);
-        let admitted = self.estimates.admit_work(call, self.models.generator(None)?, size)?;
+        let admitted = Size::of_samples(&request, self.limits.tokens).admit(call, self.models.generator(None)?)?;
         let (sampler, inner) = (self.clone(), request.clone());
         let (mut drawing, contexts) = call.compute(move |call| sampler.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
@@ -113,7 +111,7 @@ impl Sampler {
             Ok::<_, EngineError>(Sampled { answers, labels, references, cut: drawing.cut, unread, usage })
         };
         let mut sampled = call.compute(decode).await?;
-        self.estimates.learn_work(call, &admitted);
+        admitted.learn_from(call);
         sampled.usage.tokenise_ms = tokenise_ms;
         sampled.usage.total_ms = milliseconds(started);
         Ok(sampled)

@@ -1,4 +1,4 @@
-//! Long computations where an answer is read or written, outside of [`Call::compute`](super::Call::compute).
+//! Long computations that read or write an answer, outside of [`Call::compute`](super::Call::compute).
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -6,17 +6,17 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// A message of more bytes takes the reactor's thread for more than a millisecond.
 pub const LARGE: usize = 256 << 10;
 
-/// Runs the work for a large message: one at a time, so that many leave cores to what else the server does, and on a thread that
-/// the reactor gave up, so that small requests and health checks are not behind it.
+/// Runs the work for a large message: one at a time, so that many large messages leave cores to other work, and on a thread that the
+/// reactor gives up, so that small requests and health checks do not wait.
 pub fn beside_the_reactor<T>(work: impl FnOnce() -> T) -> T {
     static ONE: Mutex<()> = Mutex::new(());
-    let alone = || {
+    let one_at_a_time = || {
         let _one = ONE.lock();
         work()
     };
     // A reactor of one thread, as in tests, has no other thread to hand over to.
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(alone),
-        _ => alone(),
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(one_at_a_time),
+        _ => one_at_a_time(),
     }
 }

@@ -1,9 +1,8 @@
 //! Context of a request from admission to completion.
 //!
 //! The edge creates a [`Call`] before the message of a request is decoded. All work for the request carries it. It holds
-//! the permit (one for the whole request), deadline, cancellation, priority, caller, request id and span. Clones share
-//! all of these. The permit is released when the last clone is dropped, so a computation that is still stopping counts
-//! as in flight.
+//! the slot (one for the whole request), deadline, cancellation, priority, request id and span. Clones share all of these.
+//! The slot is released when the last clone is dropped, so a computation that is still stopping counts as in flight.
 //!
 //! The deadline is enforced in three places. [`Call::run`] ends the future. [`Call::compute`] does not start late
 //! work, and running work polls [`Call::is_stopped`]. The scheduler drops the plan before its next step.
@@ -23,13 +22,14 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use admission::HeldPermit;
+use admission::HeldSlot;
 pub use admission::{Admission, Full, Place};
 pub use aside::{LARGE, beside_the_reactor};
 pub use compute::{Compute, Lane};
+pub(crate) use ledger::Entry;
 pub use ledger::Ledger;
 use ledger::Work;
-pub use priority::{LEVEL as PRIORITY_LEVEL, NAMED as PRIORITY_NAME, Priority};
+pub use priority::{LEVEL as PRIORITY_LEVEL, NAMED as PRIORITY_NAME, Priority, Urgency};
 pub use tally::{Observer, Operation, Refusal, Stage, Tally, Timed};
 
 /// Reason why a call ended before its work was complete.
@@ -51,8 +51,8 @@ pub enum Stopped {
 /// call.
 #[must_use]
 pub fn deadline(timeout: Duration, now: Instant) -> Option<Instant> {
-    let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
-    now.checked_add(timeout.saturating_sub(kept))
+    let reserve = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
+    now.checked_add(timeout.saturating_sub(reserve))
 }
 
 /// Properties of a call that the edge reads from its headers and connection.
@@ -64,9 +64,9 @@ pub struct Terms {
     pub id: Option<String>,
     /// Address of the peer; empty for calls within the process.
     pub caller: String,
-    /// Name of the caller's token; `None` where the server needs none.
+    /// Name of the caller's token; `None` if the server needs none.
     pub name: Option<String>,
-    /// Urgency in the scheduler's queue.
+    /// Priority in the queues of the models.
     pub priority: Priority,
     /// Time at which the call stops; `None` for no deadline.
     pub deadline: Option<Instant>,
@@ -78,8 +78,8 @@ pub struct Terms {
 const LONGEST_ID: usize = 128;
 
 impl Terms {
-    /// A request id as it is used. It stands in every log line: characters that are hard to read there, or that would pass for
-    /// another field, are left out, and an id that is empty then, or longer than 128 bytes as given, is not used.
+    /// The request id that is used. Every log line contains it, so characters that are hard to read or look like another field are
+    /// removed. `None` if nothing is left, or the given id is longer than 128 bytes.
     #[must_use]
     pub fn usable_id(given: &str) -> Option<String> {
         let plain = |character: &char| character.is_ascii_alphanumeric() || "-_.:/+=@,~".contains(*character);
@@ -92,15 +92,13 @@ impl Terms {
 struct Shared {
     terms: Terms,
     id: String,
-    /// The caller to whom work is counted.
-    counted_as: Arc<str>,
     span: tracing::Span,
     compute: Compute,
     work: Mutex<Work>,
     tally: Tally,
     observer: Option<Arc<dyn Observer>>,
     /// Released on drop.
-    held: Option<Mutex<HeldPermit>>,
+    held: Option<Mutex<HeldSlot>>,
 }
 
 impl Drop for Shared {
@@ -108,13 +106,6 @@ impl Drop for Shared {
         if let Some(observer) = &self.observer {
             observer.ended(&self.terms.operation, &self.tally);
         }
-    }
-}
-
-impl Terms {
-    /// The caller to whom work is counted: the name of the token, or the peer's address without its port.
-    fn counted_as(&self) -> Arc<str> {
-        self.name.as_deref().map_or_else(|| priority::counted_as(&self.caller), Arc::from)
     }
 }
 
@@ -132,13 +123,13 @@ impl std::fmt::Debug for Call {
 }
 
 impl Call {
-    fn new(terms: Terms, held: Option<HeldPermit>, token: CancellationToken, compute: Compute) -> Self {
+    fn new(terms: Terms, held: Option<HeldSlot>, token: CancellationToken, compute: Compute) -> Self {
         Self::observed(terms, held, token, compute, None)
     }
 
     fn observed(
         terms: Terms,
-        held: Option<HeldPermit>,
+        held: Option<HeldSlot>,
         token: CancellationToken,
         compute: Compute,
         observer: Option<Arc<dyn Observer>>,
@@ -147,14 +138,13 @@ impl Call {
         // At the level of errors, so that a filter that lets only errors through keeps the id in their lines.
         let (caller, name) = (&terms.caller, terms.name.as_deref());
         let span = tracing::error_span!("call", operation = %terms.operation, id = %id, %caller, name);
-        let counted_as = terms.counted_as();
         let tally = terms.request.as_ref().map(Tally::part_of).unwrap_or_default();
         let work = Mutex::default();
-        let shared = Shared { terms, id, counted_as, span, compute, work, tally, observer, held: held.map(Mutex::new) };
+        let shared = Shared { terms, id, span, compute, work, tally, observer, held: held.map(Mutex::new) };
         Self { shared: Arc::new(shared), token }
     }
 
-    /// A call within the process, without permit and deadline. For the command line and tests.
+    /// A call within the process, without slot and deadline. For the command line and tests.
     #[must_use]
     pub fn local() -> Self {
         Self::local_with(None)
@@ -187,7 +177,7 @@ impl Call {
         &self.shared.id
     }
 
-    /// Counts of the call, to be added to by whatever works for it.
+    /// Counts of the call. Everything that works for the call adds to them.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.shared.tally
@@ -204,10 +194,16 @@ impl Call {
         self.shared.span.in_scope(work)
     }
 
-    /// Urgency in the scheduler's queue.
+    /// Priority in the queues of the models.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.shared.terms.priority
+    }
+
+    /// Order in the queues of the models.
+    #[must_use]
+    pub fn urgency(&self) -> Urgency {
+        Urgency::new(self.priority(), self.deadline())
     }
 
     /// Time at which the call stops; `None` for no deadline.
@@ -216,20 +212,10 @@ impl Call {
         self.shared.terms.deadline
     }
 
-    /// The caller to whom work is counted: the authenticated name, or the peer's address without its port.
-    #[must_use]
-    pub fn caller(&self) -> &str {
-        &self.shared.counted_as
-    }
-
-    /// True if it is a call within the process, which has no permit and is never refused for what others do.
+    /// True if it is a call within the process, which needs no slot and is never refused for the work of others.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.shared.held.is_none()
-    }
-
-    fn key(&self) -> (Priority, Arc<str>) {
-        (self.priority(), Arc::clone(&self.shared.counted_as))
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
@@ -269,7 +255,7 @@ impl Call {
                 None => std::future::pending().await,
             }
         };
-        // If both hold, the answer is always the same, and equal to that of `check`.
+        // If both hold, the reason is the same as that of `check`.
         tokio::select! {
             biased;
             () = self.token.cancelled() => Stopped::Cancelled,
@@ -333,7 +319,7 @@ impl Call {
             if lane == Lane::Arithmetic {
                 call.tally().add_turn();
             }
-            // Work that looks at its call ends with an error of its own kind; the reason is known here.
+            // Work that checks its call ends with its own kind of error; the reason is known here.
             work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
         });
         outcome.await.unwrap_or_else(|error| Err(Stopped::Panicked(panic_text(error)).into()))

@@ -1,15 +1,13 @@
-//! Urgency of a call, and who made it.
+//! Priority of a call, and its order in a queue.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::time::Instant;
 
 /// Header of a priority as a number.
 pub const LEVEL: &str = "x-rerankd-priority";
 /// Header of a priority as a name.
 pub const NAMED: &str = "rerankd-priority";
 
-/// Urgency of a call, set by the caller: 0 is the most urgent, 9 the least. More urgent calls begin first. A waiting call
-/// becomes more urgent with time (`scheduler::generator::line`), so none is starved.
+/// Priority of a call, set by the caller: 0 is the most urgent, 9 the least. More urgent calls begin first (`scheduler::order`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
@@ -33,7 +31,7 @@ impl Priority {
     /// before the name.
     ///
     /// # Errors
-    /// Which of both cannot be read, by its header, and what it must be.
+    /// The header that cannot be read, and what it must be.
     pub fn stated(level: Option<&str>, name: Option<&str>) -> Result<Self, (&'static str, String)> {
         if let Some(text) = level {
             let found = text.parse().ok().and_then(Self::new);
@@ -61,33 +59,30 @@ impl Default for Priority {
     }
 }
 
-/// As much of a header as an error repeats.
+/// The beginning of a header, for an error.
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(40)]
 }
 
-/// The caller to whom work is counted: a name as it is, and an address without its port, so that a caller with many
-/// connections is one.
-pub(super) fn counted_as(caller: &str) -> Arc<str> {
-    match caller.parse::<SocketAddr>() {
-        Ok(address) => address.ip().to_canonical().to_string().into(),
-        Err(_) => caller.into(),
+/// The order of work in a queue, the most urgent first: by priority, then by deadline. Work without a deadline comes last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Urgency {
+    priority: Priority,
+    has_no_deadline: bool,
+    deadline: Option<Instant>,
+}
+
+impl Urgency {
+    /// The order of work with this priority and deadline.
+    #[must_use]
+    pub const fn new(priority: Priority, deadline: Option<Instant>) -> Self {
+        Self { priority, has_no_deadline: deadline.is_none(), deadline }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn connections_of_one_address_are_one_caller() {
-        let counted = |caller| counted_as(caller).to_string();
-        assert_eq!(counted("10.0.0.7:4711"), "10.0.0.7");
-        assert_eq!(counted("[::1]:50051"), "::1");
-        assert_eq!(counted("[::ffff:10.0.0.7]:1"), "10.0.0.7", "the same address over a socket of both families");
-        assert_eq!(counted("search:1"), "search:1");
-        assert_eq!(counted(""), "");
-    }
 
     #[test]
     fn levels_end_at_nine() {

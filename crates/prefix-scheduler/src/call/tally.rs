@@ -128,7 +128,7 @@ impl Tally {
         self.add(|tally| &tally.turns, 1);
     }
 
-    /// True if anything was worked for the call: an end by its deadline is no refusal then.
+    /// True if any work was done for the call. An end by its deadline is then not a refusal.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.tokens() > 0 || self.turns.load(Ordering::Relaxed) > 0
@@ -214,7 +214,7 @@ impl Tally {
         self.fit.get().copied()
     }
 
-    /// Parent of the spans of its stages. Disabled where nothing is traced.
+    /// Parent of the spans of its stages. Disabled if nothing is traced.
     #[must_use]
     pub const fn trace(&self) -> &tracing::Span {
         &self.trace
@@ -284,10 +284,10 @@ pub struct Operation {
     pub method: String,
 }
 
-/// Why a request was answered with an error before anything was worked for it.
+/// Why a request was answered with an error before any work was done for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// All permits are in use.
+    /// All slots are in use, or the admitted work takes too long.
     QueueFull,
     /// It needs more tokens or judgements than it may have.
     Budget,
@@ -297,7 +297,7 @@ pub enum Refusal {
     Invalid,
     /// The server stops.
     Draining,
-    /// No model: it loads, or restarts after a fault.
+    /// The model loads, or restarts after a fault.
     Unavailable,
 }
 
@@ -341,11 +341,11 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     fn ended(&self, _operation: &str, _tally: &Tally) {}
 }
 
-/// Tells nobody.
+/// Ignores all counts.
 #[derive(Debug)]
-pub(super) struct Nobody;
+pub(super) struct NoObserver;
 
-impl Observer for Nobody {}
+impl Observer for NoObserver {}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Permits, deadlines and cancellation of calls.
+//! Slots, deadlines and cancellation of calls.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,7 +10,7 @@ async fn forever(call: &Call) -> Result<(), Stopped> {
 }
 
 #[tokio::test]
-async fn a_place_is_held_until_the_last_clone_is_gone() {
+async fn a_slot_is_held_until_the_last_clone_is_gone() {
     let admission = Admission::new(1);
     let call = admission.admit(Terms::default(), Place::Generator).unwrap();
     assert_eq!(admission.admit(Terms::default(), Place::Generator).unwrap_err(), Full);
@@ -42,7 +42,7 @@ async fn a_deadline_ends_the_work() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_stops_blocking_work_and_gives_its_place_back() {
+async fn a_caller_that_leaves_stops_blocking_work_and_gives_its_slot_back() {
     let admission = Admission::new(1);
     let call = admission.admit(Terms::default(), Place::Generator).unwrap();
     let ended = Arc::new(AtomicBool::new(false));
@@ -99,7 +99,7 @@ async fn a_panic_is_an_error_of_its_call_only() {
 }
 
 #[tokio::test]
-async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
+async fn a_stream_waits_for_a_slot_and_for_no_longer_than_its_deadline() {
     let admission = Admission::new(1);
     let held = admission.admit(Terms::default(), Place::Generator).unwrap();
     let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Terms::default() };
@@ -111,7 +111,7 @@ async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
     assert!(waiting.await.unwrap());
 }
 
-/// The wait for the permit was reported as a separate call.
+/// The wait for the slot was reported as a separate call.
 #[tokio::test]
 async fn a_question_of_a_stream_ends_once() {
     #[derive(Debug, Default)]
@@ -142,99 +142,36 @@ async fn interrupted_work_ends_with_the_reason_of_the_call() {
     assert_eq!(call.compute(work).await, Err(Stopped::DeadlineExceeded));
 }
 
+/// A question that waits takes a slot as soon as it is released: without a bound, other calls would find none.
 #[tokio::test]
-async fn a_caller_with_many_calls_leaves_permits_to_the_others() {
+async fn questions_that_wait_leave_slots_to_calls_that_do_not() {
     let admission = Admission::new(32);
-    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
-    // Ports differ, the address is the same.
-    let mut held: Vec<Call> =
-        (0..30).map(|port| admission.admit(of(&format!("10.0.0.1:{port}")), Place::Generator).unwrap()).collect();
-    assert_eq!(admission.admit(of("10.0.0.1:99"), Place::Generator).unwrap_err(), Full, "two of 32 are kept");
-    held.push(admission.admit(of("10.0.0.2:1"), Place::Generator).unwrap());
-    assert_eq!(admission.admit(of("10.0.0.2:2"), Place::Generator).unwrap_err(), Full);
-    held.push(admission.admit(of("search"), Place::Generator).unwrap());
-    assert_eq!(admission.admit(of("other"), Place::Generator).unwrap_err(), Full, "none is free");
-    held.clear();
-    assert_eq!(admission.in_flight(), 0);
-    assert_eq!(admission.holders(), 0);
-}
-
-/// A stream took permits reserved for callers that hold none: its questions waited for any permit.
-#[tokio::test]
-async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
-    let admission = Admission::new(32);
-    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
-    let question = |caller: &str| {
-        let (admission, terms) = (admission.clone(), of(caller));
-        tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
-    };
-    // Of 30 that are not reserved, streams have three quarters; calls that do not wait take the others.
-    let mut held = Vec::new();
-    for _ in 0..22 {
-        held.push(question("10.0.0.1:1").await.unwrap());
-    }
-    held.extend((0..8).map(|_| admission.admit(of("10.0.0.1:1"), Place::Generator).unwrap()));
-    let waiting = question("10.0.0.1:1");
-    tokio::time::timeout(Duration::from_millis(50), async {
-        while !waiting.is_finished() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-    .expect_err("two of 32 are kept");
-    // A newcomer's stream has one of them at once, and its next question waits.
-    let first = question("10.0.0.2:1").await.unwrap();
-    let second = question("10.0.0.2:1");
-    let unary = admission.admit(of("10.0.0.3:1"), Place::Generator).unwrap();
-    tokio::task::yield_now().await;
-    assert!(!second.is_finished() && !waiting.is_finished());
-    // A kept permit comes back first, then the stream that waited longest has its turn.
-    drop(unary);
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished() && !second.is_finished());
-    drop(first);
-    let second = second.await.unwrap();
-    assert!(!waiting.is_finished(), "the newcomer holds none and takes the kept one");
-    drop(second);
-    held.swap_remove(0);
-    let last = waiting.await.unwrap();
-    assert_eq!(admission.in_flight(), 30);
-    drop((held, last));
-    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
-}
-
-/// A permit that came back went to the questions that waited for it, so that a caller who does not wait was let in once at a
-/// time, by a kept permit, while streams kept asking.
-#[tokio::test]
-async fn questions_that_wait_leave_permits_to_calls_that_do_not() {
-    let admission = Admission::new(32);
-    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
     let mut asked: Vec<_> = (0..40)
         .map(|_| {
-            let (admission, terms) = (admission.clone(), of("10.0.0.1:1"));
-            tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
+            let admission = admission.clone();
+            tokio::spawn(async move { admission.admit_when_free(Terms::default(), Place::Generator).await.unwrap() })
         })
         .collect();
-    let waiting = asked.split_off(22);
+    let waiting = asked.split_off(24);
     let mut held = Vec::new();
     for question in asked {
         held.push(question.await.unwrap());
     }
-    let unary = || admission.admit(of("10.0.0.2:1"), Place::Generator);
+    let unary = || admission.admit(Terms::default(), Place::Generator);
     let mut calls: Vec<Call> = (0..8).map(|_| unary().unwrap()).collect();
     assert_eq!(unary().unwrap_err(), Full);
-    // Its permit is still there for the next one, though questions wait.
+    // Its slot is still there for the next call, although questions wait.
     calls.pop();
     tokio::task::yield_now().await;
     calls.push(unary().unwrap());
     assert!(waiting.iter().all(|question| !question.is_finished()));
-    // A question that ends frees one permit.
+    // A question that ends frees one slot.
     held.pop();
     while !waiting[0].is_finished() {
         tokio::task::yield_now().await;
     }
     assert!(waiting[1..].iter().all(|question| !question.is_finished()));
-    assert_eq!(admission.in_flight(), 30);
+    assert_eq!(admission.in_flight(), 32);
 }
 
 #[test]
@@ -244,41 +181,32 @@ fn a_full_queue_of_the_generator_leaves_room_beside_it() {
     assert_eq!(admission.admit(Terms::default(), Place::Generator).unwrap_err(), Full);
     // Its message says that it needs no generator, or that it does.
     let unread = admission.admit_unread(Terms::default()).unwrap();
-    assert_eq!(unread.settle(Place::Beside), Ok(()));
-    assert_eq!(unread.settle(Place::Generator), Err(Full));
+    assert_eq!(unread.move_to(Place::Beside), Ok(()));
+    assert_eq!(unread.move_to(Place::Generator), Err(Full));
     assert_eq!(admission.admit(Terms::default(), Place::Beside).unwrap_err(), Full);
     assert_eq!(admission.admit_unread(Terms::default()).unwrap_err(), Full);
     drop(running);
-    assert_eq!(unread.settle(Place::Generator), Ok(()), "the generator's permit is free by now");
+    assert_eq!(unread.move_to(Place::Generator), Ok(()), "the slot of the generator is free by now");
     assert_eq!(admission.in_flight(), 1);
-    // A call that took the generator's permit and does not need it gives it back.
+    // A call that took a slot of the generator and does not need it gives it back.
     drop(unread);
     let aside = admission.admit_unread(Terms::default()).unwrap();
-    aside.settle(Place::Beside).unwrap();
+    aside.move_to(Place::Beside).unwrap();
     assert!(admission.admit(Terms::default(), Place::Generator).is_ok());
     drop(aside);
-    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
-    assert_eq!(Call::local().settle(Place::Generator), Ok(()));
+    assert_eq!(admission.in_flight(), 0);
+    assert_eq!(Call::local().move_to(Place::Generator), Ok(()));
 }
 
-/// Rankings by other models held the generator's permits, and its own calls were refused while it had nothing to do.
+/// Rankings by other models held the slots of the generator, which then refused calls while it had nothing to do.
 #[test]
-fn a_full_queue_beside_the_generator_takes_none_of_its_permits() {
+fn full_slots_of_other_models_take_none_of_the_generator() {
     let admission = Admission::new(1);
     let judging = admission.admit(Terms::default(), Place::Beside).unwrap();
     let unread = admission.admit_unread(Terms::default()).unwrap();
-    assert_eq!(unread.settle(Place::Beside), Err(Full));
+    assert_eq!(unread.move_to(Place::Beside), Err(Full));
     drop(unread);
     assert!(admission.admit(Terms::default(), Place::Generator).is_ok());
     drop(judging);
-    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
-}
-
-#[test]
-fn work_is_counted_to_the_name_of_the_token_and_else_to_the_address() {
-    let counted = |name: Option<&str>| {
-        let name = name.map(str::to_owned);
-        Terms { caller: "10.0.0.7:4711".into(), name, ..Terms::default() }.counted_as().to_string()
-    };
-    assert_eq!((counted(None).as_str(), counted(Some("search")).as_str()), ("10.0.0.7", "search"));
+    assert_eq!(admission.in_flight(), 0);
 }

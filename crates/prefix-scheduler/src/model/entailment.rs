@@ -11,7 +11,7 @@ pub struct TextPair {
     pub premise: Arc<str>,
     /// Text that the premise may entail or contradict.
     pub hypothesis: Arc<str>,
-    /// Bytes of the question with which both texts begin; 0 where they have none. A pair that is too long loses the beginning
+    /// Bytes of the question with which both texts begin; 0 if they have none. A pair that is too long loses the beginning
     /// of the question first.
     pub question: usize,
 }
@@ -49,7 +49,7 @@ pub struct EntailmentInfo {
     pub most_tokens: usize,
 }
 
-/// Bytes of a token of plain text, about; less than in English, more than in Chinese.
+/// Approximate bytes of a token of plain text; less than in English, more than in Chinese.
 const BYTES_PER_TOKEN: usize = 3;
 
 impl EntailmentInfo {

@@ -5,7 +5,7 @@ use super::YesNoPrompt;
 /// Use of the chat template of the model's file in prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromptFormat {
-    /// The template that llama.cpp takes the file's for. It knows templates by their marks and does not evaluate them.
+    /// The built-in template of llama.cpp that it recognises in the file's template. It does not evaluate templates.
     #[default]
     Chat,
     /// The file's own template, evaluated (Jinja).
@@ -30,7 +30,7 @@ impl PromptFormat {
 }
 
 /// Identity under which measurements of a generator, such as its position bias, are stored: its [`weights`](super::weights), the
-/// frame of its prompts where it is not llama.cpp's, and the prompt of a causal reranker.
+/// prompt format if it is not llama.cpp's, and the prompt of a causal reranker.
 #[must_use]
 pub fn measured_on(weights: &str, frame: PromptFormat, yes_no: YesNoPrompt) -> String {
     let frame = (frame != PromptFormat::Chat).then(|| frame.name());

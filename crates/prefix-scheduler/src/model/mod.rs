@@ -148,7 +148,7 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
 
-    /// Everything but the tokens that a saved state depends on: the model's weights, the types and the layout of its cells, the
+    /// Everything that a saved state depends on, except its tokens: the model's weights, the types and the layout of its cells, the
     /// runtime's build. States of equal identities can be exchanged. `None` if states cannot be saved.
     fn state_identity(&self) -> Option<String> {
         None
@@ -184,8 +184,9 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Empties the cache, which no sequence uses any more. With `numbers` the content of its cells is erased, too: a step that
-    /// is evaluated in tiles also multiplies cells that are free or masked, and a product with NaN is NaN. Without, the next sequences take the cells that they would take in a new cache.
+    /// Empties the cache, which no sequence uses any more. The next sequences then take the cells that they would take in a new cache.
+    /// With `numbers`, the content of the cells is erased, too: a step that is evaluated in tiles also multiplies cells that are free
+    /// or masked, and a product with NaN is NaN.
     fn clear(&mut self, _numbers: bool) {}
 
     /// Evaluates the rows, scores the targets and makes the draws. A row without a finite normaliser is not an error:
@@ -226,7 +227,7 @@ pub trait Tokenizer: Send + Sync {
     /// `None` for [`PromptFormat::Plain`] and for a model without a chat template.
     ///
     /// # Errors
-    /// Why the template of the model's file gives no such text.
+    /// The reason why the template of the model's file gives no such text.
     fn chat_frame(&self, frame: PromptFormat) -> Result<Option<(String, String)>, String>;
 }
 
@@ -257,7 +258,7 @@ pub struct GeneratorInfo {
     pub compute: String,
     /// The adapter that is applied to it.
     pub adapter: Option<AdapterInfo>,
-    /// Bytes of a cell of its cache, that is of one token; `None` where its file does not say.
+    /// Bytes of a cell of its cache, that is of one token; `None` if its file does not say.
     pub cell_bytes: Option<usize>,
     /// Type of the numbers in the cells, by its name in the configuration.
     pub cell_type: &'static str,
@@ -270,11 +271,11 @@ pub struct AdapterInfo {
     pub name: String,
     /// SHA-256 of its file, lower-case hexadecimal.
     pub sha256: String,
-    /// Factor of what it adds.
+    /// Factor of the adapter.
     pub scale: f32,
 }
 
-/// Names the weights that score: a generator's file, with an adapter that file and its scale too.
+/// Name of the weights that score: the generator's file, and the adapter's file and scale if there is one.
 #[must_use]
 pub fn weights(sha256: &str, adapter: Option<&AdapterInfo>) -> String {
     match adapter {

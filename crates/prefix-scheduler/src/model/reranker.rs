@@ -11,8 +11,8 @@ pub struct Encoded {
     pub types: Vec<u32>,
     /// Tokens dropped from the passage, or from the query.
     pub cut: usize,
-    /// If the model cannot read the text: most of it stands in words that the tokenizer does not know. Scores of such a text say
-    /// nothing, because all unknown words are one token.
+    /// True if the model cannot read the text: the tokenizer does not know most of its words. Scores of such a text say nothing,
+    /// because all unknown words are one token.
     pub unreadable: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Shortening {
     pub passage_tokens: Option<usize>,
     /// True if a passage may be cut to fit the model.
     pub truncate: bool,
-    /// True if its first tokens are dropped, and not its last ones.
+    /// True if its first tokens are dropped instead of its last ones.
     pub from_start: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct TokenStates {
     pub width: usize,
     /// The numbers of all states, token after token; empty for a text without tokens.
     pub values: Vec<f32>,
-    /// If the model cannot read the text ([`Encoded::unreadable`]).
+    /// True if the model cannot read the text ([`Encoded::unreadable`]).
     pub unreadable: bool,
 }
 
@@ -87,16 +87,16 @@ pub trait Reranker {
     /// Tokenises a query. A query that leaves no tokens for a passage loses its end if `truncate` is set, else it is an error.
     ///
     /// # Errors
-    /// [`TextError`]: [`TextError::TooLong`] where the query may not be cut.
+    /// [`TextError`]: [`TextError::TooLong`] if the query may not be cut.
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError>;
 
     /// Tokenises a passage, for a cross-encoder as a pair with the query.
     ///
     /// # Errors
-    /// [`TextError`]: [`TextError::TooLong`] where the passage may not be cut.
+    /// [`TextError`]: [`TextError::TooLong`] if the passage may not be cut.
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError>;
 
-    /// Tokens that the query costs beside the passages; 0 where every pair holds it.
+    /// Tokens of the query, in addition to those of the passages; 0 if every pair contains it.
     fn query_cost(&self, _query: &Encoded) -> usize {
         0
     }
@@ -113,7 +113,7 @@ pub trait Reranker {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError>;
 
-    /// The states of the tokens of texts, in input order. Each text is read alone, without a prefix, and cut at its end to what the
+    /// The states of the tokens of texts, in input order. Each text is read by itself, without a prefix, and cut at its end to what the
     /// model reads. The call blocks the model's thread, so callers pass short lists.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub enum YesNoPrompt {
     BgeGemma,
     /// mxbai-rerank-base-v2.
     MxbaiBase,
-    /// mxbai-rerank-large-v2. It differs in the zero of its scores alone.
+    /// mxbai-rerank-large-v2. It differs only in the zero of its scores.
     MxbaiLarge,
 }
 
@@ -39,7 +39,7 @@ impl YesNoPrompt {
     }
 
     /// The prompt that a model was trained with, by the architecture and the names of its file. Punctuation and case of names do
-    /// not count. The generic one where none of the names is a reranker's.
+    /// not count. The generic prompt if none of the names is a reranker's.
     #[must_use]
     pub fn of_model<'a>(architecture: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| {

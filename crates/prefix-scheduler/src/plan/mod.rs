@@ -106,7 +106,7 @@ pub struct Cost {
     pub rows: usize,
 }
 
-/// The parent of a node, its tokens, and what is read of them: equal ones are one node.
+/// The parent of a node, its tokens, and the meaning of their scores: equal ones are one node.
 type Place = (Option<usize>, Arc<[Token]>, Reads);
 
 /// A forest of segments. Sequences with equal leading segments share nodes.
@@ -188,7 +188,7 @@ impl Plan {
         NodeId(sample)
     }
 
-    /// Scores all tokens of a node, but for the first of a sequence.
+    /// Scores all tokens of a node, except the first of a sequence.
     pub fn score(&mut self, node: NodeId) {
         let node = &mut self.nodes[node.0];
         node.scored_from = Some(usize::from(node.parent.is_none()));
@@ -256,7 +256,7 @@ impl Plan {
         }
     }
 
-    /// Most tokens of the cost that are those of samples, which may end early.
+    /// Tokens of samples in the cost. Samples may end early.
     #[must_use]
     pub fn drawn_at_most(&self) -> usize {
         self.nodes.iter().filter_map(|node| node.grow.as_ref()).map(Grow::evaluated).sum()

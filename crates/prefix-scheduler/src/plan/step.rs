@@ -11,7 +11,7 @@ pub enum Source {
     Own(usize),
     /// A sequence that holds a root and that the caller registered with [`Walk::adopt`](super::Walk::adopt), by the
     /// caller's number.
-    Kept(usize),
+    Prefix(usize),
     /// The saved state of a node, which the caller registered with [`Walk::restore`](super::Walk::restore). It is
     /// appended to the destination, which holds the positions before the node.
     Saved(NodeId),

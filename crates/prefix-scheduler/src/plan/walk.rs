@@ -11,7 +11,7 @@
 //! The child that starts last inherits its parent's sequence; the other children get a copy. A sequence therefore ends
 //! exactly when a leaf ends. Cells shared by several sequences are free when the last of these sequences ends.
 
-mod given;
+mod cached;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::order::{branching, preorder};
 use super::step::{Fork, Piece, Source, Step};
 use super::{NodeId, Plan, Target, Token};
-use given::Given;
+use cached::Cached;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -56,7 +56,7 @@ pub struct Walk {
     held: usize,
     sequences_used: usize,
     remaining: usize,
-    given: HashMap<usize, Given>,
+    cached: HashMap<usize, Cached>,
 }
 
 impl Walk {
@@ -93,7 +93,7 @@ impl Walk {
             held: 0,
             sequences_used: 0,
             remaining: cost.tokens,
-            given: HashMap::new(),
+            cached: HashMap::new(),
             plan,
         }
     }
@@ -196,7 +196,7 @@ impl Walk {
         let here = &self.plan.nodes[node];
         let ends = |parent| last.is_some_and(|last| last.node.0 == parent && last.tokens.end == self.limit[parent]);
         here.grow.is_none()
-            && !self.given.contains_key(&node)
+            && !self.cached.contains_key(&node)
             && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
@@ -205,7 +205,7 @@ impl Walk {
     pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, Target)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {
-            let unknown = move |target: &Target| !self.given.contains_key(&target.node.0);
+            let unknown = move |target: &Target| !self.cached.contains_key(&target.node.0);
             let targets = self.plan.targets(node, offset).into_iter().filter(unknown);
             targets.map(move |target| (offset, target))
         })
@@ -314,13 +314,13 @@ impl Walk {
         if let (Some(parent), false) = (parent, inherits) {
             forks.push(Fork { from: Source::Own(self.sequence[parent]), to, length: self.plan.nodes[node].start });
         }
-        if let Some(given) = self.given.remove(&node) {
+        if let Some(source) = self.cached.remove(&node) {
             self.evaluated[node] = self.limit[node];
             self.states[node] = State::Done;
             let length = self.plan.nodes[node].start + self.plan.nodes[node].tokens.len();
-            let from = match given {
-                Given::Kept(kept) => Source::Kept(kept),
-                Given::Saved => Source::Saved(NodeId(node)),
+            let from = match source {
+                Cached::Prefix(sequence) => Source::Prefix(sequence),
+                Cached::Saved => Source::Saved(NodeId(node)),
             };
             forks.push(Fork { from, to, length });
         }
@@ -366,9 +366,9 @@ impl Walk {
     /// children that have not started.
     fn slots(&self, path: &[usize]) -> usize {
         let running = path.first().is_some_and(|&head| self.states[head] == State::Running);
-        let kept =
+        let held =
             path.iter().skip(1).filter(|&&node| self.states[node] == State::Done && self.unstarted[node] > 0).count();
-        kept + usize::from(running)
+        held + usize::from(running)
     }
 }
 

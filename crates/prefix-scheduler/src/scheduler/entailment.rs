@@ -1,8 +1,8 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
 //! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often
-//! it stands in a list, and verdicts are cached for pairs that come again. The cached verdicts take a fixed number of bytes each,
-//! whatever the length of the texts: the key is their SHA-256.
+//! a list contains it, and verdicts are cached for later lists. A cached verdict takes a fixed number of bytes: its key is the SHA-256
+//! of the texts.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -14,8 +14,7 @@ use lru::LruCache;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::backlog::Backlog;
-use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::turns::{Backlog, Serve, TakesTurns, Turns, submit};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
@@ -42,18 +41,18 @@ pub struct EntailmentOptions {
 pub struct ConfiguredModel {
     /// Catalogue name or file name.
     pub name: String,
-    /// SHA-256 of the network's file; empty where it was not in the store when the worker was set up.
+    /// SHA-256 of the network's file; empty if it was not in the store when the worker was set up.
     pub sha256: String,
 }
 
-/// Verdicts and what they took.
+/// Verdicts and their cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// One per pair, in the order of the list.
     pub verdicts: Vec<EntailmentProbabilities>,
     /// Pairs that the model judged for this list.
     pub judged: usize,
-    /// True if some of the pairs are likely to be longer than what the model reads.
+    /// True if some of the pairs are likely to be longer than the model's limit.
     pub long: bool,
     /// The model.
     pub model: EntailmentInfo,
@@ -129,8 +128,8 @@ impl Judge {
         let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
         let verdicts = Verdicts { cache, judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
-        // A list of pairs belongs to a request that was admitted by what the generator does for it, or by its permit.
-        let backlog = Arc::new(Backlog::new(None));
+        // The request of a list of pairs was admitted by its work for the generator, or by its slot.
+        let backlog = Arc::new(Backlog::default());
         let service = Turns::new(Judging { loader, verdicts }, Arc::clone(&backlog));
         Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, backlog, judged, kept, model })
     }
@@ -141,8 +140,7 @@ impl Judge {
         &self.model
     }
 
-    /// SHA-256 of the model's file: of the one that was loaded, or else of the one that was there at the start; empty where neither
-    /// was.
+    /// SHA-256 of the model's file: the loaded one, or else the one at the start; empty if there is neither.
     #[must_use]
     pub fn sha256(&self) -> String {
         match &*self.worker.status().borrow() {
@@ -163,11 +161,11 @@ impl Judge {
     /// [`ScheduleError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the
     /// next list.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
-        ask(&self.worker, &self.backlog, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call)
+        submit(&self.worker, &self.backlog, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call)
             .await
     }
 
-    /// Loads the model where it is not loaded, for a request that pays for other work before it asks. Returns what is known of it.
+    /// Loads the model if it is not loaded, for a request that does other work first. Returns the description of the model.
     ///
     /// # Errors
     /// As [`Judge::judge`].
@@ -190,7 +188,7 @@ impl Judge {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// How often the model was lost, to be loaded again.
+    /// How often the model failed since the start. It is loaded again after each failure.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.worker.restarts()
@@ -219,7 +217,7 @@ impl TakesTurns for Judging {
     }
 }
 
-/// The verdicts that are cached.
+/// The cached verdicts.
 struct Verdicts {
     cache: Option<LruCache<[u8; 32], EntailmentProbabilities>>,
     judged: Arc<AtomicU64>,
@@ -237,7 +235,7 @@ impl Verdicts {
             && let Some(index) = progress.open.pop()
         {
             let pair = &list.pairs[index];
-            // Hashing counts, too: a turn of verdicts that are cached is as long as any other.
+            // Cached verdicts count, too, because hashing takes time.
             bytes += pair.premise.len() + pair.hypothesis.len();
             let key = key(&model_sha256, pair);
             match self.cache.as_mut().and_then(|cache| cache.get(&key)) {
@@ -272,8 +270,8 @@ impl Verdicts {
     }
 }
 
-/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A
-/// worker that loads its model again may find another file.
+/// The lengths distinguish two pairs that are equal when concatenated. The question decides which part of a long pair is read. A worker
+/// that loads its model again may find another file.
 fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((pair.question as u64).to_le_bytes());

@@ -2,12 +2,13 @@
 //!
 //! `worker` is the thread that owns a model of any kind: loading, supervision, status. `generator` schedules plans on a
 //! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`.
-//! `pace` knows how fast a model is, `backlog` what waits in front of one that gives turns. Work carries its
-//! [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
+//! `estimate` knows how many tokens a request will take, `pace` how fast a model is, and `order` which waiting work begins next. Work
+//! carries its [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
 
-mod backlog;
 pub mod entailment;
+pub mod estimate;
 pub mod generator;
+mod order;
 pub mod pace;
 pub mod reranker;
 mod turns;
@@ -33,7 +34,7 @@ pub enum ScheduleError {
         /// When it would have been admitted, if nothing else comes.
         retry_after: std::time::Duration,
     },
-    /// No model: it is loading, its worker failed, or the server is draining.
+    /// The model is loading, its worker failed, or the server is draining.
     #[error("the model is not available")]
     Unavailable,
     /// The plan needs more of the cache than there is.
@@ -49,13 +50,4 @@ pub enum ScheduleError {
     /// The model failed on this work.
     #[error(transparent)]
     Model(#[from] ModelError),
-}
-
-impl From<pace::Refusal> for ScheduleError {
-    fn from(refusal: pace::Refusal) -> Self {
-        match refusal {
-            pace::Refusal::Later(retry_after) => Self::Overloaded { retry_after },
-            pace::Refusal::Never => Stopped::DeadlineExceeded.into(),
-        }
-    }
 }

@@ -1,16 +1,19 @@
-//! How fast a model is now, and what can be done by when at that speed.
+//! How fast a model is now, and which work can end in time at that speed.
 //!
-//! Speeds are means over the latest work: every [`HALF_LIFE`] seconds inside the model halve the weight of what was before. A
-//! machine that slows down, because others use it or another kind of work comes, is therefore known within seconds.
+//! Speeds are means over the latest work: every [`HALF_LIFE`] seconds inside the model halve the weight of earlier work. The speed of
+//! a machine that slows down, because of other programs or another kind of work, is therefore known within seconds.
 //!
-//! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work by
-//! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] without full steps nothing is
-//! refused for itself, and the next full step is believed alone if it is faster than those before.
+//! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work that
+//! would show its real speed. So one step counts as [`LONGEST`] at most. After a [`SILENCE`] without full steps no request is refused
+//! for its own size, and the next full step replaces the earlier ones if it is faster.
 
 use std::time::{Duration, Instant};
 
 use numeric::real;
 use parking_lot::Mutex;
+
+use super::ScheduleError;
+use crate::call::Stopped;
 
 /// Seconds inside the model that halve the weight of earlier steps.
 const HALF_LIFE: f64 = 2.0;
@@ -21,7 +24,7 @@ const LONGEST: f64 = 2.0 * HALF_LIFE;
 /// Without a full step for so long, the present speed of full steps is unknown.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Seconds after which a speed that buys nothing is believed half as much.
+/// Seconds that halve the weight of a speed at which no request could be served.
 const FORGET: f64 = 15.0;
 
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
@@ -39,13 +42,13 @@ pub struct Pace(Mutex<Speeds>);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Speeds {
-    /// Of all steps: what the backlog shrinks by.
+    /// Of all steps: the speed at which the admitted work shrinks.
     all: Mean,
-    /// Of steps that fill at least a quarter of a batch: what prompts are read with.
+    /// Of steps that fill at least a quarter of a batch: the speed of reading prompts.
     full: Mean,
     /// When the last full step ended.
     last: Option<Instant>,
-    /// Since when there was time for nothing at this speed.
+    /// Since when no request could be served at this speed.
     idle_since: Option<Instant>,
 }
 
@@ -56,8 +59,7 @@ impl Speeds {
         self.full.speed().filter(|_| recent)
     }
 
-    /// Speed of reading prompts: that of full steps, or all where these were faster, as after a step in which the process was
-    /// halted.
+    /// Speed of reading prompts: that of full steps, or of all steps if it is higher, as after a step in which the process was halted.
     fn reading(&self) -> Option<f64> {
         self.full.speed().into_iter().chain(self.all.speed()).reduce(f64::max)
     }
@@ -81,9 +83,9 @@ impl Mean {
     fn record(&mut self, tokens: f64, seconds: f64) {
         let share = (LONGEST / seconds).min(1.0);
         let (tokens, seconds) = (tokens * share, seconds * share);
-        let kept = (-seconds / HALF_LIFE).exp2();
-        self.tokens = self.tokens * kept + tokens;
-        self.seconds = self.seconds * kept + seconds;
+        let weight = (-seconds / HALF_LIFE).exp2();
+        self.tokens = self.tokens * weight + tokens;
+        self.seconds = self.seconds * weight + seconds;
     }
 
     fn speed(self) -> Option<f64> {
@@ -91,26 +93,17 @@ impl Mean {
     }
 }
 
-/// The model's work for a request; it decides at which speed its time is counted.
+/// The model's work for a request. It decides at which speed the time of the request is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It reads prompts. Samples of other requests grow beside them, in the same steps.
+    /// It reads prompts. Samples of other requests grow in the same steps.
     Reads,
-    /// It draws tokens, too. Each takes a step, which is slow where nothing is read beside it.
+    /// It also draws tokens. Each takes a step, which is slow if nothing is read in it.
     Draws,
 }
 
-/// Why work is not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
-    /// It cannot end in time behind what is admitted. It could if it came this much later.
-    Later(Duration),
-    /// It could not end in time on an idle machine.
-    Never,
-}
-
 impl Pace {
-    /// Records a step of `tokens` tokens. `full` says whether it filled a quarter of a batch or more.
+    /// Records a step of `tokens` tokens. `full`: it filled a quarter of a batch or more.
     pub fn record(&self, tokens: usize, took: Duration, full: bool) {
         let mut speeds = self.0.lock();
         let (tokens, seconds) = (real(tokens), took.as_secs_f64());
@@ -118,8 +111,8 @@ impl Pace {
         speeds.idle_since = None;
         if full {
             let now = Instant::now();
-            // It began in silence, and is faster than what was before: that is not how fast the model is now. A slower one may only
-            // be the first after a pause.
+            // If the step began in silence and is faster than the earlier ones, they do not show the present speed. A slower step may
+            // only be the first after a pause.
             let before = speeds.fastest(now.checked_sub(took).unwrap_or(now)).is_none();
             if before && speeds.full.speed().is_none_or(|speed| tokens > speed * seconds) {
                 speeds.full = Mean::default();
@@ -174,7 +167,7 @@ impl Pace {
         self.late_by(left, time, OPTIMISM).is_some()
     }
 
-    /// How much longer than `share` of `time` `left` tokens take; `None` where they do not, or the speed is unknown.
+    /// How much longer than `share` of `time` `left` tokens take; `None` if they do not, or the speed is unknown.
     #[must_use]
     pub fn late_by(&self, left: usize, time: Duration, share: f64) -> Option<Duration> {
         self.late_at(left, time, share, Instant::now())
@@ -187,19 +180,19 @@ impl Pace {
 
     /// Decides if `own` tokens of this kind may be admitted behind `ahead` tokens of any kind.
     ///
-    /// With a deadline, `time` is what is left of it, and both must fit. Without one, `wait` bounds the time until the work
-    /// begins. Before the first step nothing is known, and everything is admitted; so is the first request in line, from
-    /// which the next estimate is learnt.
+    /// With a deadline, `time` is left of it, and both must fit. Without one, `wait` bounds the time until the work begins. Before
+    /// the first step the speed is unknown, and everything is admitted. So is a request with nothing ahead that does not take twice
+    /// its time, because the next estimate is learnt from it.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if the work could not end in time on an idle machine.
     pub fn admit(
         &self,
         (own, kind): (usize, Kind),
         ahead: usize,
         time: Option<Duration>,
         wait: Option<Duration>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ScheduleError> {
         self.admit_at((own, kind), ahead, time, wait, Instant::now())
     }
 
@@ -210,15 +203,15 @@ impl Pace {
         time: Option<Duration>,
         wait: Option<Duration>,
         now: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ScheduleError> {
         let speeds = self.speeds();
         let Some(speed) = speeds.of(kind) else { return Ok(()) };
         let (own, ahead) = (real(own) / speed, real(ahead) / speed);
         let (needed, allowed) = match (time, wait) {
             (Some(time), _) => {
-                // The estimate may be wrong by much, so only what is far out of reach is refused for itself.
+                // The estimate may be wrong, so a request is refused for its own size only if it is far out of reach.
                 if speeds.fastest(now).is_some_and(|fastest| own * speed > 2.0 * fastest * time.as_secs_f64()) {
-                    return Err(Refusal::Never);
+                    return Err(Stopped::DeadlineExceeded.into());
                 }
                 (ahead + own, time.as_secs_f64() * FILL)
             }
@@ -226,7 +219,7 @@ impl Pace {
             (None, None) => return Ok(()),
         };
         if ahead > 0.0 && needed > allowed {
-            return Err(Refusal::Later(delay(needed - allowed)));
+            return Err(ScheduleError::Overloaded { retry_after: delay(needed - allowed) });
         }
         Ok(())
     }
@@ -249,6 +242,10 @@ mod tests {
         let pace = Pace::default();
         pace.record(1_000, SECOND, true);
         pace
+    }
+
+    fn later(retry_after: Duration) -> Result<(), ScheduleError> {
+        Err(ScheduleError::Overloaded { retry_after })
     }
 
     #[test]
@@ -278,9 +275,9 @@ mod tests {
         let three = Some(3 * SECOND);
         assert_eq!(pace.admit((400, Kind::Reads), 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
         let refused = pace.admit((400, Kind::Reads), 2_500, three, None);
-        assert_eq!(refused, Err(Refusal::Later(Duration::from_millis(500))), "2.9 of 2.4 seconds");
+        assert_eq!(refused, later(Duration::from_millis(500)), "2.9 of 2.4 seconds");
         assert_eq!(pace.admit((2_900, Kind::Reads), 0, three, None), Ok(()), "nothing is ahead");
-        assert_eq!(pace.admit((6_001, Kind::Reads), 0, three, None), Err(Refusal::Never));
+        assert_eq!(pace.admit((6_001, Kind::Reads), 0, three, None), Err(Stopped::DeadlineExceeded.into()));
     }
 
     #[test]
@@ -288,7 +285,7 @@ mod tests {
         let pace = thousand();
         assert_eq!(pace.admit((90_000, Kind::Reads), 9_000, None, Some(10 * SECOND)), Ok(()));
         let refused = pace.admit((1, Kind::Reads), 12_000, None, Some(10 * SECOND));
-        assert_eq!(refused, Err(Refusal::Later(2 * SECOND)));
+        assert_eq!(refused, later(2 * SECOND));
         assert_eq!(pace.admit((1, Kind::Reads), usize::MAX, None, None), Ok(()), "no bound is set");
     }
 
@@ -354,7 +351,7 @@ mod tests {
         assert!(pace.speed().unwrap() > 50.0, "one step counts as four seconds");
         assert_eq!(
             pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, now),
-            Err(Refusal::Never),
+            Err(Stopped::DeadlineExceeded.into()),
             "as far as is known"
         );
         assert!(pace.late_at(2_000, three, OPTIMISM, now).is_some());
@@ -382,7 +379,7 @@ mod tests {
             }
             let time = Duration::from_millis(u64::from(time));
             for (time, wait) in [(Some(time), None), (None, Some(time))] {
-                if let Err(Refusal::Later(delay)) = pace.admit((own, Kind::Reads), ahead, time, wait) {
+                if let Err(ScheduleError::Overloaded { retry_after: delay }) = pace.admit((own, Kind::Reads), ahead, time, wait) {
                     prop_assert!(delay >= Duration::from_millis(50) && delay <= Duration::from_mins(1));
                 }
             }

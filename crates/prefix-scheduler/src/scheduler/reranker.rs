@@ -1,8 +1,8 @@
 //! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
 //!
-//! The model is loaded when the first list comes. Lists take `turns`. Scores depend on the list alone, where a model that keeps
-//! vectors reads each text by itself or keeps none; so equal requests get equal scores, else equal to rounding. A score that is
-//! not a finite number fails its own request.
+//! The model is loaded when the first list comes. Lists take `turns`. Equal requests get equal scores if the model reads each text by
+//! itself or caches no vectors; otherwise the scores are equal up to rounding. A score that is not a finite number fails its own
+//! request.
 
 mod error;
 mod size;
@@ -18,9 +18,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::backlog::{Backlog, Size};
 use super::entailment::ConfiguredModel;
-use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::turns::{Backlog, Serve, Size, TakesTurns, Turns, submit};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
@@ -43,10 +42,10 @@ pub struct List {
     pub shortening: Shortening,
     /// Maximum number of tokens of the whole list.
     pub tokens: usize,
-    /// Until when its scores are waited for, where that is before the deadline of the call.
+    /// When its caller stops waiting, if that is before the deadline of the call.
     pub until: Option<Instant>,
-    /// The passages, the one whose score matters most first, where the scores of a part are an answer: what does not fit into the
-    /// time is left out from the end. Empty where only all scores are.
+    /// The passages, most important first, if the scores of a part are an answer: passages that do not fit into the time are left
+    /// out from the end. Empty if only all scores are an answer.
     pub preferred: Vec<usize>,
 }
 
@@ -61,12 +60,12 @@ pub struct Progress {
     pub longest: usize,
 }
 
-/// Texts of a list that the model cannot read: most of each stands in words that its tokenizer does not know.
+/// Texts of a list that the model cannot read: the tokenizer does not know most of their words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unreadable {
-    /// If the query is one.
+    /// True if the query is unreadable.
     pub query: bool,
-    /// If each passage is one.
+    /// For each passage, true if it is unreadable.
     pub passages: Vec<bool>,
 }
 
@@ -78,10 +77,10 @@ impl Unreadable {
     }
 }
 
-/// Scores and what they took.
+/// Scores and their cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// One score per passage, in the order of the list; not a number for one that was left out.
+    /// One score per passage, in the order of the list; NaN for a passage that was left out.
     pub scores: Vec<f64>,
     /// Tokens dropped from each passage.
     pub cut: Vec<usize>,
@@ -101,8 +100,8 @@ pub struct Scored {
     pub running: Duration,
 }
 
-/// A list, who hears of it, and what was done of it.
-struct Asked {
+/// A list, the listener to its progress, and its state.
+struct ScoreJob {
     list: List,
     listener: Option<UnboundedSender<Progress>>,
     submitted: Instant,
@@ -110,20 +109,20 @@ struct Asked {
     work: Option<Work>,
 }
 
-/// How long a model that could not be loaded is left alone by those who can do without it.
+/// After a failed load, callers that can rank without the model do not ask for it for this long.
 const REST: Duration = Duration::from_secs(30);
 
-/// How long who can do without the model waits for a server that already serves to load it.
+/// Longest wait for the load by callers that can rank without the model, once the server serves.
 const WHILE_LOADING: Duration = Duration::from_secs(1);
 
 /// A request to the model.
-enum Wanted {
-    Scores(Box<Asked>),
+enum Request {
+    Scores(Box<ScoreJob>),
     States(states::Texts),
 }
 
 /// An answer of the model.
-enum Given {
+enum Answer {
     Scores(Scored),
     States(Vec<TokenStates>),
 }
@@ -134,7 +133,7 @@ pub struct PassageScorer {
     worker: Worker<Turns<Scoring>>,
     backlog: Arc<Backlog>,
     scored: Arc<AtomicU64>,
-    /// When it could not be loaded last.
+    /// Time of the last failed load.
     failed: Arc<Mutex<Option<Instant>>>,
     /// True if callers that can do without the model wait for its file only [`WHILE_LOADING`].
     dispensable: Arc<AtomicBool>,
@@ -193,17 +192,16 @@ impl PassageScorer {
         self.worker.status()
     }
 
-    /// True if it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried
-    /// again.
+    /// True if a load failed less than half a minute ago. A caller that can do without the model need not try again.
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
         let failed = *self.failed.lock();
-        // The worker tells its state after it has answered, so the test waits until it is not ready.
+        // The worker reports its status after its answer, so it may still be ready.
         let ready = matches!(&*self.worker.status().borrow(), Status::Ready(_));
         !ready && failed.is_some_and(|at| at.elapsed() < REST)
     }
 
-    /// From now on [`time_to_load`](Self::time_to_load) is bounded: the server is ready and ranks without this model.
+    /// Bounds [`time_to_load`](Self::time_to_load) from now on: the server is ready and ranks without this model.
     pub fn serve_without(&self) {
         self.dispensable.store(true, Ordering::Relaxed);
     }
@@ -223,14 +221,14 @@ impl PassageScorer {
         }
     }
 
-    /// SHA-256 of the model's file, as loaded or as configured; empty where it is not there.
+    /// SHA-256 of the model's file, as loaded or as configured; empty if there is no file.
     #[must_use]
     pub fn sha256(&self) -> String {
         self.info().map_or_else(|| self.model.sha256.clone(), |info| info.sha256)
     }
 
-    /// SHA-256 to which calibrations and comparisons belong: that of its file, or, where settings differ from the defaults, of that
-    /// hash and these settings. Empty where the file is not there.
+    /// SHA-256 to which calibrations and comparisons belong: that of its file, or, if settings differ from the defaults, of that hash
+    /// and these settings. Empty if there is no file.
     #[must_use]
     pub fn scores_sha256(&self) -> String {
         let file = self.sha256();
@@ -241,17 +239,17 @@ impl PassageScorer {
         hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// How often the model failed since the start, to be loaded again.
+    /// How often the model failed since the start. It is loaded again after each failure.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.worker.restarts()
     }
 
-    /// How long a list will take, behind those that are there; `None` before the model has worked.
+    /// How long a list of this call will take, behind those that go before it; `None` before the model has worked.
     #[must_use]
-    pub fn expected(&self, list: &List) -> Option<Duration> {
+    pub fn expected(&self, list: &List, call: &Call) -> Option<Duration> {
         match &*self.worker.status().borrow() {
-            Status::Ready(info) => self.backlog.expected(list.size(info.most_tokens, info.batch)),
+            Status::Ready(info) => self.backlog.expected(call.urgency(), list.size(info.most_tokens)),
             _ => None,
         }
     }
@@ -273,14 +271,14 @@ impl PassageScorer {
         call: &Call,
         listener: Option<UnboundedSender<Progress>>,
     ) -> Result<Scored, ScoreError> {
-        let wanted = Wanted::Scores(Box::new(Asked { list, listener, submitted: Instant::now(), work: None }));
-        let outcome = ask(&self.worker, &self.backlog, wanted, call).await;
+        let job = ScoreJob { list, listener, submitted: Instant::now(), work: None };
+        let outcome = submit(&self.worker, &self.backlog, Request::Scores(Box::new(job)), call).await;
         if let Err(ScoreError::Schedule(ScheduleError::Model(_))) = &outcome {
             *self.failed.lock() = Some(Instant::now());
         }
         match outcome? {
-            Given::Scores(scored) => Ok(scored),
-            Given::States(_) => Err(ModelError::Decode("states for scores".into()).into()),
+            Answer::Scores(scored) => Ok(scored),
+            Answer::States(_) => Err(ModelError::Decode("states for scores".into()).into()),
         }
     }
 }
@@ -293,46 +291,45 @@ struct Scoring {
 }
 
 impl TakesTurns for Scoring {
-    type List = Wanted;
-    type Answer = Given;
+    type List = Request;
+    type Answer = Answer;
     type Error = ScoreError;
     type Info = RerankerInfo;
 
-    fn size(list: &Wanted, info: Option<&RerankerInfo>) -> Size {
-        let (read, batch) = info.map_or((usize::MAX, 0), |info| (info.most_tokens, info.batch));
+    fn size(list: &Request, info: Option<&RerankerInfo>) -> Option<Size> {
         match list {
-            Wanted::Scores(asked) => asked.list.size(read, batch),
-            Wanted::States(_) => Size::UNKNOWN,
+            Request::Scores(job) => Some(job.list.size(info.map_or(usize::MAX, |info| info.most_tokens))),
+            Request::States(_) => None,
         }
     }
 
-    fn until(list: &Wanted) -> Option<Instant> {
-        if let Wanted::Scores(asked) = list { asked.list.until } else { None }
+    fn until(list: &Request) -> Option<Instant> {
+        if let Request::Scores(job) = list { job.list.until } else { None }
     }
 
-    fn left(list: &Wanted) -> Option<usize> {
+    fn left(list: &Request) -> Option<usize> {
         match list {
-            Wanted::Scores(asked) => asked.work.as_ref().filter(|work| work.planned).map(|work| work.left),
-            Wanted::States(_) => None,
+            Request::Scores(job) => job.work.as_ref().filter(|work| work.planned).map(|work| work.left),
+            Request::States(_) => None,
         }
     }
 
-    fn is_partial(list: &Wanted) -> bool {
-        matches!(list, Wanted::Scores(asked) if !asked.list.preferred.is_empty())
+    fn is_partial(list: &Request) -> bool {
+        matches!(list, Request::Scores(job) if !job.list.preferred.is_empty())
     }
 
-    fn shorten(list: &mut Wanted, tokens: usize) {
-        if let Wanted::Scores(asked) = list
-            && let Some(work) = asked.work.as_mut().filter(|work| work.planned)
+    fn shorten(list: &mut Request, tokens: usize) {
+        if let Request::Scores(job) = list
+            && let Some(work) = job.work.as_mut().filter(|work| work.planned)
         {
-            work.shorten(&asked.list.preferred, tokens);
+            work.shorten(&job.list.preferred, tokens);
         }
     }
 
-    fn done(list: &Wanted) -> usize {
+    fn done(list: &Request) -> usize {
         match list {
-            Wanted::Scores(asked) => asked.work.as_ref().map_or(0, |work| work.evaluated),
-            Wanted::States(_) => 0,
+            Request::Scores(job) => job.work.as_ref().map_or(0, |work| work.evaluated),
+            Request::States(_) => 0,
         }
     }
 
@@ -341,9 +338,9 @@ impl TakesTurns for Scoring {
         loader(&mut |model| {
             let info = model.info();
             tracing::info!(role = *name, model = %info.name, output = %info.output, "model loaded");
-            serve(info, &mut |wanted| match wanted {
-                Wanted::Scores(asked) => Ok(turn(asked, model, scored)?.map(Given::Scores)),
-                Wanted::States(texts) => Ok(texts.turn(model)?.map(Given::States)),
+            serve(info, &mut |request| match request {
+                Request::Scores(job) => Ok(turn(job, model, scored)?.map(Answer::Scores)),
+                Request::States(texts) => Ok(texts.turn(model)?.map(Answer::States)),
             });
         })
     }

@@ -1,9 +1,9 @@
 //! Lists that share a model in turns, so that a long one does not hold a short one up.
 //!
-//! `entailment` and `reranker` define the work of a turn. `backlog` refuses a list that cannot end in time behind the others.
-//! A list is dropped before its next turn when its call stops or nobody waits for it, or when it can no
-//! longer end in time: what is worked on until its deadline ends it is lost, and with it the time of the lists behind. One that
-//! panics is dropped with its reply; the others have their turns when the model is there again.
+//! `entailment` and `reranker` define the work of a turn, `order` says whose turn is next. A list that cannot end in time behind the
+//! others is refused. A list is dropped before its next turn when its call stops, when nobody waits for it, or when it can no longer
+//! end in time, because the lists behind it need that time. A list that panics is dropped with its reply; the others have their
+//! turns when the model is there again.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -15,41 +15,107 @@ use tokio::sync::oneshot;
 
 use super::ScheduleError;
 use super::Status;
-use super::backlog::{Backlog, Report, Size};
-use super::pace::{FILL, OPTIMISM};
+use super::estimate::{Class, Estimator};
+use super::order::Order;
+use super::pace::{FILL, Kind, OPTIMISM, Pace};
 use super::worker::{Service, Worker};
-use crate::call::{Call, Stopped};
+use crate::call::{Call, Entry, Ledger, Stopped, Urgency};
 use crate::model::ModelError;
 use numeric::{count, real};
 
+/// All lists of a model teach each other.
+const LISTS: Class = Class { name: "list", options: 0, texts: 0 };
+
+/// How large a list is before the model has read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Bytes of its texts.
+    pub bytes: usize,
+    /// Maximum number of tokens.
+    pub most: usize,
+}
+
+/// The lists of a model: their tokens, the estimates of new ones, and the model's speed.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    pub ledger: Ledger,
+    estimator: Estimator,
+    pace: Pace,
+    /// Longest time until a list without a deadline begins; `None` for no bound.
+    longest_wait: Option<Duration>,
+}
+
+impl Backlog {
+    pub fn new(longest_wait: Option<Duration>) -> Self {
+        Self { longest_wait, ..Self::default() }
+    }
+
+    fn estimate(&self, size: Size) -> usize {
+        self.estimator.tokens(LISTS, size.bytes).min(size.most)
+    }
+
+    /// Enters a list for which its caller waits until `due`, if it can end in time behind those that go before it. A list without a
+    /// size, or of a call within the process, is always entered. If a part of a list is an answer, it takes the tokens that there is
+    /// time for, and only the lists before it have to end in time.
+    ///
+    /// # Errors
+    /// As [`Pace::admit`].
+    fn enter(
+        &self,
+        call: &Call,
+        due: Option<Instant>,
+        size: Option<Size>,
+        is_partial: bool,
+    ) -> Result<Entry, ScheduleError> {
+        let time = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let in_time = self.pace.full().zip(time).filter(|_| is_partial);
+        let in_time = in_time.map_or(usize::MAX, |(speed, time)| count(speed * time.as_secs_f64()));
+        let tokens = size.map_or(0, |size| self.estimate(size).min(in_time));
+        let own = if is_partial { 0 } else { tokens };
+        self.ledger.enter(Urgency::new(call.priority(), due), tokens, |ahead| {
+            if size.is_none() || call.is_local() {
+                return Ok(());
+            }
+            self.pace.admit((own, Kind::Reads), ahead, time, self.longest_wait)
+        })
+    }
+
+    /// How long a list of this size takes behind those that go before it, at the latest speed; `None` before the first full turn.
+    pub fn expected(&self, urgency: Urgency, size: Size) -> Option<Duration> {
+        let tokens = self.ledger.ahead(urgency).saturating_add(self.estimate(size));
+        Duration::try_from_secs_f64(real(tokens) / self.pace.full()?).ok()
+    }
+}
+
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
-    /// A list and what was done of it.
+    /// A list with its progress.
     type List: Send + 'static;
     /// The answer to a whole list.
     type Answer: Send + 'static;
     /// Why a list is not answered.
     type Error: From<ScheduleError> + Send + 'static;
-    /// What is known of the model once it is loaded.
+    /// Description of the loaded model.
     type Info: Clone + Send + Sync + 'static;
 
-    /// Loads the model and calls `serve` with it, as what it does in a turn.
+    /// Loads the model and calls `serve` with the function that does a turn.
     ///
     /// # Errors
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
 
-    /// How large a list is before its first turn, given what is known of a loaded model.
-    fn size(_list: &Self::List, _info: Option<&Self::Info>) -> Size {
-        Size::UNKNOWN
+    /// How large a list is before its first turn, given the description of a loaded model; `None` for a list that is neither
+    /// estimated nor refused.
+    fn size(_list: &Self::List, _info: Option<&Self::Info>) -> Option<Size> {
+        None
     }
 
-    /// When whoever asks for a list stops waiting, where that is before the deadline of its call.
+    /// When the caller of a list stops waiting, if that is before the deadline of its call.
     fn until(_list: &Self::List) -> Option<Instant> {
         None
     }
 
-    /// Tokens that are left of a list; `None` while they are not known.
+    /// Tokens that are left of a list; `None` while they are unknown.
     fn left(_list: &Self::List) -> Option<usize> {
         None
     }
@@ -59,7 +125,7 @@ pub(super) trait TakesTurns: Send + 'static {
         false
     }
 
-    /// Leaves out what does not fit into so many tokens, of a list whose size is known and of which a part is an answer.
+    /// Leaves out passages that do not fit into so many tokens. The size of the list is known, and a part of it is an answer.
     fn shorten(_list: &mut Self::List, _tokens: usize) {}
 
     /// Tokens that the model evaluated for a list so far.
@@ -71,8 +137,7 @@ pub(super) trait TakesTurns: Send + 'static {
 /// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
 const FULL: usize = 32;
 
-/// Share of the time that is left which a part of a list may fill: a little less than by what it could be refused before its next
-/// turn.
+/// Share of the time left that a part of a list may fill: a little less than [`FILL`], by which it is refused before its next turn.
 const SURE: f64 = 0.75;
 
 /// The answer to a list; `None` while it needs more turns.
@@ -86,23 +151,48 @@ pub(super) type Serve<'a, T> =
 pub(super) struct Job<T: TakesTurns> {
     list: T::List,
     call: Call,
-    /// Until when it is waited for.
+    /// Until when its caller waits.
     due: Option<Instant>,
+    /// Since when it waits for its turn.
+    since: Instant,
     /// True if a part of it is done.
     begun: bool,
-    report: Report,
+    size: Option<Size>,
+    /// True if its tokens were counted, which teaches the next estimates.
+    is_known: bool,
+    /// Its tokens in the ledger, for as long as its caller waits.
+    entry: Weak<Entry>,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
-/// A list in the worker's queue, which may load its model for minutes: whoever asked takes it back when it leaves, and with it
-/// the permit of its call.
+impl<T: TakesTurns> Job<T> {
+    fn urgency(&self) -> Urgency {
+        Urgency::new(self.call.priority(), self.due)
+    }
+
+    /// Reports how many tokens are left of the list, once it is known.
+    fn report(&mut self, backlog: &Backlog) {
+        let Some(left) = T::left(&self.list) else { return };
+        if !std::mem::replace(&mut self.is_known, true)
+            && let Some(size) = self.size
+        {
+            backlog.estimator.learn(LISTS, size.bytes, left);
+        }
+        if let Some(entry) = self.entry.upgrade() {
+            entry.update(|_| left);
+        }
+    }
+}
+
+/// A list in the worker's queue, which may load its model for minutes. A caller that leaves takes it back, and with it the slot of
+/// its call.
 pub(super) struct Handed<T: TakesTurns>(Arc<Mutex<Option<Job<T>>>>);
 
 fn taken<T: TakesTurns>(job: &Mutex<Option<Job<T>>>) -> Option<Job<T>> {
     job.lock().take()
 }
 
-/// Takes a list back that the worker has not taken. It holds no list that the worker drops, because its reply says so.
+/// Takes back a list that the worker has not taken. It does not keep a list alive that the worker drops.
 struct TakesBack<T: TakesTurns>(Weak<Mutex<Option<Job<T>>>>);
 
 impl<T: TakesTurns> Drop for TakesBack<T> {
@@ -114,14 +204,14 @@ impl<T: TakesTurns> Drop for TakesBack<T> {
 /// The lists of a model, as the service of a worker.
 pub(super) struct Turns<T: TakesTurns> {
     model: T,
-    /// The list for which the model is loaded. It waits as it came, so that it can be taken back, too.
+    /// The list for which the model is loaded. Its caller can take it back while it waits here.
     first: Option<Handed<T>>,
     jobs: VecDeque<Job<T>>,
     backlog: Arc<Backlog>,
 }
 
 impl<T: TakesTurns> Turns<T> {
-    /// `backlog` is what lists enter by [`ask`].
+    /// Lists enter `backlog` by [`submit`].
     pub const fn new(model: T, backlog: Arc<Backlog>) -> Self {
         Self { model, first: None, jobs: VecDeque::new(), backlog }
     }
@@ -137,16 +227,16 @@ impl<T: TakesTurns> Service for Turns<T> {
         queue: &Receiver<Handed<T>>,
         ready: &mut dyn FnMut(T::Info),
     ) -> Result<(), ModelError> {
-        let Self { model, first: kept, jobs, backlog } = self;
-        *kept = first.or(kept.take());
+        let Self { model, first: waiting, jobs, backlog } = self;
+        *waiting = first.or(waiting.take());
         let outcome = model.load(&mut |info, turn| {
             ready(info);
-            jobs.extend(kept.take().and_then(|handed| taken(&handed.0)));
+            jobs.extend(waiting.take().and_then(|handed| taken(&handed.0)));
             serve(jobs, queue, backlog, turn);
         });
         if outcome.is_err() {
             // The lists that came while it loaded get the same answer at once, not a failed load each.
-            jobs.extend(kept.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
+            jobs.extend(waiting.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
         }
         outcome
     }
@@ -165,7 +255,7 @@ impl<T: TakesTurns> Service for Turns<T> {
     }
 }
 
-/// Gives every list a turn after the other, until the queue is closed and nothing is left.
+/// Gives turns to the lists, until the queue is closed and nothing is left.
 fn serve<T: TakesTurns>(
     jobs: &mut VecDeque<Job<T>>,
     queue: &Receiver<Handed<T>>,
@@ -173,7 +263,10 @@ fn serve<T: TakesTurns>(
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
     // The first step includes allocations of the model, so its time is not measured.
-    let mut is_warm = false;
+    let mut is_measured = false;
+    let mut order = Order::default();
+    // True if the first of the jobs has the next turn, too.
+    let mut goes_on = false;
     loop {
         if jobs.is_empty() {
             match queue.recv() {
@@ -182,21 +275,27 @@ fn serve<T: TakesTurns>(
             }
         }
         jobs.extend(queue.try_iter().filter_map(|handed| taken(&handed.0)));
-        // Lists that nobody waits for hold permits, and would look like others that wait.
+        // Lists that nobody waits for hold slots, and would look like others that wait.
+        let first = jobs.front().is_some_and(|job| job.reply.is_closed());
+        goes_on &= !first;
         jobs.retain(|job| !job.reply.is_closed());
+        let next = if goes_on { Some(0) } else { order.next(jobs.iter().map(|job| (job.urgency(), job.since))) };
         // Taken out before its turn: a panic drops it with its reply, and the others stay.
-        let Some(mut job) = jobs.pop_front() else { continue };
+        let Some(mut job) = next.and_then(|next| jobs.remove(next)) else { continue };
+        if !std::mem::take(&mut goes_on) {
+            order.began();
+        }
         if let Some(left) = T::left(&job.list)
-            && let Some(most) = most_in_time(backlog, &job, left, jobs.len())
+            && let Some(most) = most_in_time(backlog, &job, left, jobs)
         {
             T::shorten(&mut job.list, most);
-            job.report.set(backlog, T::left(&job.list).unwrap_or(left));
+            job.report(backlog);
         }
         let left = T::left(&job.list);
-        let droppable = left.filter(|_| job.report.is_refusable());
-        // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails
-        // is theirs. One that nobody waits behind is begun, and its first turn says more of the speed; unless whoever asks can do
-        // without it, and by the speed of a moment ago it would be in vain.
+        let droppable = left.filter(|_| job.size.is_some());
+        // A list that others wait behind is begun only if it is sure to end: the speed is not exact, and a list that fails takes their
+        // time. A list alone is begun, and its first turn shows the speed; unless its caller can do without it, and the latest speed
+        // does not suffice.
         let late = if !job.begun && !jobs.is_empty() {
             let late = droppable.and_then(|left| late_by(backlog, left, job.due, FILL));
             late.map(|retry_after| ScheduleError::Overloaded { retry_after })
@@ -216,44 +315,49 @@ fn serve<T: TakesTurns>(
                 let outcome = turn(&mut job.list);
                 let done = T::done(&job.list).saturating_sub(before);
                 if done > 0 {
-                    if std::mem::replace(&mut is_warm, true) {
+                    if std::mem::replace(&mut is_measured, true) {
                         backlog.pace.record(done, began.elapsed(), done >= FULL);
                     }
                     job.begun = true;
                 }
-                if let Some(now) = T::left(&job.list) {
-                    job.report.set(backlog, now);
-                }
+                job.report(backlog);
+                job.since = Instant::now();
                 outcome
             }
         };
         match outcome.transpose() {
-            // Its size is known now: it has its turn, which took no time of the model.
-            None if left.is_none() && T::left(&job.list).is_some() => jobs.push_front(job),
-            // Its results would be lost behind the turns of the others, so it ends first.
-            None if T::is_partial(&job.list)
-                && T::left(&job.list).is_some_and(|left| most_in_time(backlog, &job, left, jobs.len()) == Some(0)) =>
-            {
-                jobs.push_front(job);
+            None => {
+                let now = T::left(&job.list);
+                // Its size is known now, which took no time of the model; or its results would be lost behind the turns of the others.
+                goes_on = left.is_none() && now.is_some()
+                    || T::is_partial(&job.list)
+                        && now.is_some_and(|left| most_in_time(backlog, &job, left, jobs) == Some(0));
+                if goes_on { jobs.push_front(job) } else { jobs.push_back(job) }
             }
-            None => jobs.push_back(job),
             Some(answer) => drop(job.reply.send(answer)),
         }
     }
 }
 
-/// To how many tokens a list has to be cut of which a part is an answer and `left` are left, where so many `others` have their
-/// turns between its own; `None` where it fits, and for no end of its time, or no speed. 0 where it has to end with what is done.
-fn most_in_time<T: TakesTurns>(backlog: &Backlog, job: &Job<T>, left: usize, others: usize) -> Option<usize> {
+/// The number of tokens to which a list is cut of which a part is an answer and `left` are left; `None` if it fits, has no deadline,
+/// or the speed is unknown. 0 if it has to end with what is done, because the turns of more urgent lists take its time.
+fn most_in_time<T: TakesTurns>(
+    backlog: &Backlog,
+    job: &Job<T>,
+    left: usize,
+    others: &VecDeque<Job<T>>,
+) -> Option<usize> {
     let (due, speed) = job.due.zip(backlog.pace.full())?;
     let tokens = speed * due.saturating_duration_since(Instant::now()).as_secs_f64();
     let sure = tokens * SURE;
-    match (others, job.begun) {
-        // One that just fits is begun whole.
-        (0, _) => (real(left) > tokens).then(|| count(sure).max(FULL)),
-        (_, false) => (real(left) > sure).then(|| count(sure).max(FULL)),
-        (_, true) => (real(left) > sure / real(others + 1)).then_some(0),
+    // A list that nobody waits behind, and that just fits, is begun whole.
+    let fits = if others.is_empty() { tokens } else { sure };
+    let before = others.iter().filter(|other| other.urgency() < job.urgency());
+    let before: usize = before.filter_map(|other| T::left(&other.list)).sum();
+    if job.begun && before > 0 {
+        return (real(left.saturating_add(before)) > sure).then_some(0);
     }
+    (real(left) > fits).then(|| count(sure).max(FULL))
 }
 
 /// How much longer than `share` of the time that is left so many tokens take.
@@ -265,7 +369,7 @@ fn late_by(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> 
 ///
 /// # Errors
 /// That of the list, that there is no model, or that the list cannot end in time behind the others.
-pub(super) async fn ask<T: TakesTurns>(
+pub(super) async fn submit<T: TakesTurns>(
     worker: &Worker<Turns<T>>,
     backlog: &Arc<Backlog>,
     list: T::List,
@@ -276,10 +380,11 @@ pub(super) async fn ask<T: TakesTurns>(
         _ => T::size(&list, None),
     };
     let due = call.deadline().into_iter().chain(T::until(&list)).min();
-    // Held here, so that a list for which nobody waits any more is in nobody's way.
-    let entry = backlog.enter(call, size, due)?;
+    // Held here: the tokens of a list that nobody waits for are ahead of no other.
+    let held = Arc::new(backlog.enter(call, due, size, T::is_partial(&list))?);
     let (reply, answer) = oneshot::channel();
-    let job = Job { list, call: call.clone(), due, begun: false, report: entry.report(), reply };
+    let (since, entry, call) = (Instant::now(), Arc::downgrade(&held), call.clone());
+    let job = Job { list, call, due, since, begun: false, size, is_known: false, entry, reply };
     let job = Arc::new(Mutex::new(Some(job)));
     let _held = TakesBack(Arc::downgrade(&job));
     worker.send(Handed(job))?;

@@ -1,8 +1,7 @@
-//! A thread that owns a model, whatever its kind: it loads the model, serves a queue of jobs, and starts again when either
-//! fails.
+//! A thread that owns a model of any kind: it loads the model, serves a queue of jobs, and starts again when either fails.
 //!
-//! A [`Service`] says what is done with the model; `generator`, `entailment` and `reranker` are the three there are. A failure is
-//! logged with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
+//! A [`Service`] defines the work of the model: `generator`, `entailment` or `reranker`. A failure is logged with its reason and
+//! affects nothing else. When the last handle is dropped, the thread is joined for at most
 //! `LAST_STEP`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +20,7 @@ use crate::model::ModelError;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long the end of the last handle waits for the thread.
+/// Longest wait for the thread when the last handle is dropped.
 pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
 
 /// Threads of this process that own a model, or are about to load one.
@@ -36,9 +35,9 @@ pub fn any_left() -> bool {
 /// When the model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// At once, and again after a pause when that fails. Jobs that come meanwhile are turned away.
+    /// At once, and again after a pause if that fails. Jobs that come during the pause get an error.
     AtStart,
-    /// The first job loads it. That job gets the error when it fails, and the next job tries again.
+    /// The first job loads it. If that fails, the job gets the error, and the next job tries again.
     OnDemand,
 }
 
@@ -46,7 +45,7 @@ pub enum Load {
 pub trait Service: Send + 'static {
     /// One piece of work, with the channel that its answer goes to. A job that is dropped answers UNAVAILABLE.
     type Job: Send + 'static;
-    /// What is known of the model once it is loaded.
+    /// Description of the loaded model.
     type Info: Clone + Send + Sync + 'static;
 
     /// Loads the model, calls `ready`, and serves `first` and then `queue` until the queue is closed.
@@ -62,11 +61,6 @@ pub trait Service: Send + 'static {
 
     /// Answers the jobs it still holds after [`Service::run`] failed.
     fn abandon(&mut self, error: &ScheduleError);
-
-    /// A job that came while there is no model. Dropping it answers UNAVAILABLE.
-    fn turn_away(&mut self, job: Self::Job) {
-        drop(job);
-    }
 
     /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
     fn panicked(&mut self) {
@@ -174,7 +168,7 @@ impl<S: Service> Worker<S> {
         self.0.status.clone()
     }
 
-    /// How often the model failed since the start, to be loaded again.
+    /// How often the model failed since the start. It is loaded again after each failure.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.0.restarts.load(Ordering::Relaxed)
@@ -255,7 +249,7 @@ impl<S: Service> Supervisor<S> {
             self.restarts.fetch_add(1, Ordering::Relaxed);
             self.report.send_replace(Status::Failed(problem));
             if self.load == Load::AtStart {
-                if !self.turn_away_for(pause) {
+                if !self.pause(pause) {
                     break;
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -264,12 +258,12 @@ impl<S: Service> Supervisor<S> {
         self.report.send_replace(Status::Stopped);
     }
 
-    /// Waits and turns away the jobs that come meanwhile. False when all handles are gone.
-    fn turn_away_for(&mut self, pause: Duration) -> bool {
+    /// Waits, and drops the jobs that come during the pause, which answers UNAVAILABLE. False when all handles are gone.
+    fn pause(&mut self, pause: Duration) -> bool {
         let end = Instant::now() + pause;
         loop {
             match self.queue.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(job) => self.service.turn_away(job),
+                Ok(job) => drop(job),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }

@@ -1,4 +1,4 @@
-//! The states of one request: those read from disk for it, and those that its earlier rounds left.
+//! The states of one request: read from disk for it, or saved by its earlier rounds.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::Key;
 use super::store::State;
 use crate::plan::NodeId;
 
-/// States that a request holds for itself, within a bound that all requests share. Clones share the states; their bytes count
+/// States that a request holds, within a bound that all requests share. Clones share the states; their bytes count
 /// until the last clone is dropped.
 #[derive(Debug, Clone, Default)]
 pub struct Held(Arc<Own>);
@@ -18,7 +18,7 @@ pub struct Held(Arc<Own>);
 #[derive(Debug, Default)]
 struct Own {
     states: Mutex<HashMap<Key, State>>,
-    /// Keys that the store was asked for on behalf of the request.
+    /// Keys that were looked up for the request.
     seen: Mutex<HashSet<Key>>,
     /// Bytes of all requests.
     total: Arc<AtomicU64>,
@@ -36,8 +36,8 @@ impl Held {
         self.0.states.lock()
     }
 
-    /// True if the request has not asked for this key before. Its rounds begin with the same passages: seeing one in each of them
-    /// says nothing about other requests.
+    /// True if the request did not look up this key before. Its rounds begin with the same passages, so later rounds say nothing about
+    /// other requests.
     pub(super) fn is_first_sight(&self, key: &Key) -> bool {
         self.0.seen.lock().insert(*key)
     }

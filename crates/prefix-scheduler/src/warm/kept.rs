@@ -18,10 +18,10 @@ impl Kept {
     #[must_use]
     pub fn tokens(&self, plan: &Plan) -> usize {
         let there = |key: &Key| self.there.contains(key) || self.held.get(key).is_some();
-        // A passage right after the prompt prefix is looked for with its scores, too: its cells are the same.
+        // A passage right after the prompt prefix can also be cached with its scores: its cells are the same.
         let passage = |node| plan.parent(node).is_some_and(|parent| plan.parent(parent).is_none());
-        let kept =
+        let cached =
             |(node, key): &&(NodeId, Key)| there(key) || !key.scored && passage(*node) && there(&key.with_scores());
-        keys(plan, &self.generator).iter().filter(kept).map(|(node, _)| plan.length(*node)).sum()
+        keys(plan, &self.generator).iter().filter(cached).map(|(node, _)| plan.length(*node)).sum()
     }
 }

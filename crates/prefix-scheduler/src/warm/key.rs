@@ -8,7 +8,7 @@ use crate::plan::{NodeId, Plan, Token};
 /// segment before, then the segment's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The hash of the tokens, the same with scores and without.
+    /// The hash of the tokens, equal with and without scores.
     pub hash: [u8; 32],
     /// True if the state holds the log-probabilities of its own tokens behind its cells.
     pub scored: bool,
@@ -64,13 +64,13 @@ pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
     for node in (0..plan.len()).map(NodeId) {
         let parent = plan.parent(node);
         let before = parent.and_then(|parent| all.get(parent.0)).unwrap_or(generator);
-        // A leaf names no other node.
+        // No other node depends on the key of a leaf.
         let key = if plan.is_leaf(node) { *before } else { before.after(plan.tokens(node)) };
         all.push(key);
         if parent.is_none() {
             continue;
         }
-        // First, because a single token can be scored by the row of its parent: none of its own is read, as of a context.
+        // First, because the row of the parent can score a single token. None of the token's own logits is read then, as in a context.
         if plan.is_scored_context(node) {
             found.push((node, key.with_scores()));
         } else if plan.is_context(node) && plan.scored_tokens(node) == 0 {
@@ -99,7 +99,7 @@ mod tests {
         let generator = Key::of_generator("a");
         let passage = |plan: &Plan, generator: &Key| keys(plan, generator)[0].1;
         let known = passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &generator);
-        assert_eq!(passage(&plan(&[&[1, 2], &[3, 4], &[7, 8, 9]]), &generator), known, "the query is no part of it");
+        assert_eq!(passage(&plan(&[&[1, 2], &[3, 4], &[7, 8, 9]]), &generator), known, "the query is not part of it");
         assert_ne!(passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &Key::of_generator("b")), known);
         assert_ne!(passage(&plan(&[&[1, 9], &[3, 4], &[5, 6]]), &generator), known, "another prompt prefix");
         assert_ne!(passage(&plan(&[&[1, 2], &[3, 9], &[5, 6]]), &generator), known, "another passage");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scored_passage_has_a_name_of_its_own_where_nothing_else_is_read() {
+    fn a_scored_passage_has_a_separate_key_if_nothing_else_is_read() {
         let generator = Key::of_generator("a");
         let named = |passage: Segment, behind: Segment| {
             let mut plan = Plan::new();

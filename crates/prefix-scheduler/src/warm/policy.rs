@@ -1,11 +1,11 @@
-//! Decides which states stay in memory: bounded in bytes, by use and by tokens saved per byte. Pure: it knows keys and sizes, no
-//! bytes, so that a simulation of a long trace runs the same code.
+//! Decides which states stay in memory: bounded in bytes, by use and by tokens saved per byte. It knows keys and sizes but no
+//! content, so a simulation of a long trace runs the same code.
 //!
 //! **Order of eviction.** An entry's priority is `frequency * tokens / bytes`, set when it is used: the evaluation that it
 //! saves, divided by its size (GreedyDual-Size-Frequency; Cherkasova, 1998). The entry of the lowest priority is evicted
-//! first. Frequencies and priorities are halved after `SAMPLE` sights an entry, so that entries used often, but long ago,
-//! fall behind entries in use. On a Zipf trace this keeps more of the hits than a clock that advances with every
-//! eviction, and as many where the popular passages change.
+//! first. Frequencies and priorities are halved after `SAMPLE` sights per entry, so that entries used often, but long ago,
+//! fall behind entries in use. On a Zipf trace this has more hits than a clock that advances with every eviction, and as many if the
+//! popular passages change.
 //!
 //! **Admission** (TinyLFU). While there is room, every state is cached. A full store keeps a state only at the second sight of
 //! its key, and only if its priority is above that of all entries that would be evicted. Passages that are seen once
@@ -45,7 +45,7 @@ pub struct Policy {
     sketch: Sketch,
 }
 
-/// Sights, an entry, after which frequencies are halved.
+/// Sights per entry after which frequencies are halved.
 const SAMPLE: usize = 24;
 /// Bounds of the sights after which frequencies are halved.
 const SAMPLES: std::ops::RangeInclusive<usize> = 4_096..=262_144;
@@ -58,7 +58,7 @@ impl Policy {
         Self { limit, bytes: 0, entries, order, sketch: Sketch::new() }
     }
 
-    /// Counts the sight of a key. Returns whether its state is cached.
+    /// Counts the sight of a key. Returns true if its state is cached.
     pub fn see(&mut self, key: &Key) -> bool {
         let sample = (SAMPLE * self.entries.len()).clamp(*SAMPLES.start(), *SAMPLES.end());
         if self.sketch.add(key, sample) {
@@ -77,8 +77,7 @@ impl Policy {
         self.order = self.entries.iter().map(|(key, entry)| (entry.priority, *key)).collect();
     }
 
-    /// The keys that must go for a candidate, lowest priority first; `None` if it is not admitted. Keys for which `in_use`
-    /// holds stay.
+    /// The keys to evict for a candidate, lowest priority first; `None` if it is not admitted. Keys that are `in_use` stay.
     #[must_use]
     pub fn price(&self, candidate: &Candidate, in_use: impl Fn(&Key) -> bool) -> Option<Vec<Key>> {
         let Candidate { key, tokens, bytes, at_once } = *candidate;
@@ -107,7 +106,7 @@ impl Policy {
         (missing == 0).then_some(evicted)
     }
 
-    /// Admits a candidate at the price that [`Policy::price`] named for it.
+    /// Admits a candidate, and evicts the keys that [`Policy::price`] returned for it.
     pub fn admit(&mut self, candidate: &Candidate, evicted: &[Key]) {
         for key in evicted {
             self.remove(key);
@@ -120,7 +119,7 @@ impl Policy {
         self.entries.insert(key, Entry { tokens, bytes, priority });
     }
 
-    /// Forgets a key, whose state is gone.
+    /// Removes a key whose state is gone.
     pub fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.entries.remove(key) {
             self.order.remove(&(entry.priority, *key));
@@ -175,13 +174,13 @@ mod tests {
         Candidate { key: key(number), tokens, bytes, at_once: true }
     }
 
-    /// Sees a key and admits its state where the policy allows. Returns whether it was cached already.
+    /// Counts a key and admits its state if the policy allows it. Returns true if it was cached already.
     fn ask(policy: &mut Policy, candidate: &Candidate) -> bool {
-        let kept = policy.see(&candidate.key);
-        if let (false, Some(evicted)) = (kept, policy.price(candidate, |_| false)) {
+        let cached = policy.see(&candidate.key);
+        if let (false, Some(evicted)) = (cached, policy.price(candidate, |_| false)) {
             policy.admit(candidate, &evicted);
         }
-        kept
+        cached
     }
 
     #[test]
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_use_the_state_that_saves_fewer_tokens_a_byte_goes_first() {
+    fn the_state_that_saves_fewer_tokens_per_byte_is_evicted_first() {
         let mut policy = Policy::new(300);
         let (dense, sparse) = (candidate(0, 30, 100), candidate(1, 10, 200));
         (0..3).for_each(|_| {
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_popular_once_makes_way() {
+    fn formerly_popular_states_are_evicted() {
         let mut policy = Policy::new(1_000);
         for number in (0..10).flat_map(|number| [number; 40]) {
             ask(&mut policy, &candidate(number, 10, 100));
@@ -249,7 +248,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked, the bound holds, the sum is that of the entries, and equal traces have equal ends.
+        /// For any trace, the bound holds, the sum is that of the entries, and equal traces have equal ends.
         #[test]
         fn the_bound_holds(trace in proptest::collection::vec((0_usize..40, 1_usize..50, 1_u64..400), 1..300)) {
             let play = || {

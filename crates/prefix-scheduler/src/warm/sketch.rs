@@ -1,7 +1,7 @@
 //! How often a key was seen lately: a count-min sketch that forgets (TinyLFU; Einziger, Friedman and Manes, 2017).
 //!
 //! Every key has a counter in each of four rows; its estimate is the smallest of them. An estimate is never too low, and
-//! too high only where other keys share all four counters. When a sample of keys was counted, all counters are halved.
+//! too high only if other keys share all four counters. After every sample of keys, all counters are halved.
 
 use super::Key;
 
@@ -25,7 +25,7 @@ impl Sketch {
         std::array::from_fn(|row| row * WIDTH + usize::from(u16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]])))
     }
 
-    /// Counts a key. Only its smallest counters grow, which keeps the others' estimates low. Returns whether the counters
+    /// Counts a key. Only its smallest counters grow, which keeps the others' estimates low. Returns true if the counters
     /// were halved, because `sample` keys were counted.
     pub fn add(&mut self, key: &Key, sample: usize) -> bool {
         let least = self.estimate(key);

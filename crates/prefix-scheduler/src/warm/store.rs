@@ -1,4 +1,4 @@
-//! The states in memory, under the policy, and those on disk. One lock; nothing under it waits for work.
+//! The states in memory, under the policy, and on disk. No work is done under the lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub type State = Arc<Vec<u8>>;
 /// Bounds of the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Most bytes of states in memory; 0 keeps none.
+    /// Most bytes of states in memory; 0 for no cache.
     pub memory_bytes: u64,
     /// Disk tier, if any.
     pub disk: Option<DiskOptions>,
@@ -32,15 +32,15 @@ pub struct Figures {
     pub limit: u64,
     /// States in memory.
     pub states: u64,
-    /// States that requests asked for and found.
+    /// Lookups that found a state.
     pub hits: u64,
-    /// States that requests asked for and did not find.
+    /// Lookups that found no state.
     pub misses: u64,
     /// Evicted states.
     pub evictions: u64,
     /// States that were read from disk.
     pub read: u64,
-    /// Bytes that requests hold for themselves ([`Held`]), beside those in memory.
+    /// Bytes that requests hold ([`Held`]), in addition to those in memory.
     pub held: u64,
 }
 
@@ -55,7 +55,7 @@ struct Inner {
     read: u64,
 }
 
-/// Keeps states. Shared by the generator's worker and the requests in front of it.
+/// The cache of states. Shared by the generator's worker and the requests in its queue.
 pub struct Store {
     generator: OnceLock<Key>,
     inner: Mutex<Inner>,
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// An empty store; `None` where nothing shall be cached.
+    /// An empty store; `None` if nothing is cached.
     #[must_use]
     pub fn new(options: &Options) -> Option<Self> {
         let policy = (options.memory_bytes > 0).then(|| Policy::new(options.memory_bytes))?;
@@ -85,15 +85,14 @@ impl Store {
         self.inner.lock()
     }
 
-    /// Names the generator whose states are cached. Returns false for another one than before, whose states must not be
-    /// mixed with these.
+    /// Sets the generator whose states are cached. Returns false if it differs from an earlier one: states of two generators must not be
+    /// mixed.
     pub fn serves(&self, identity: &str) -> bool {
         let key = Key::of_generator(identity);
         *self.generator.get_or_init(|| key) == key
     }
 
-    /// The states of `keys`, as far as they are cached. The first sight by a request, which is what `held` belongs to, counts for
-    /// the policy.
+    /// The cached states of `keys`. The policy counts the first lookup by the request that `held` belongs to.
     #[must_use]
     pub fn find(&self, keys: &[Key], held: &Held) -> Vec<Option<State>> {
         let mut inner = self.lock();
@@ -131,7 +130,7 @@ impl Store {
         keys
     }
 
-    /// True if the state of a context is nearer with its scores: in memory before on disk.
+    /// True if the state of a context is faster to get with its scores: memory goes before disk.
     fn prefers_scored(&self, key: &Key) -> bool {
         let scored = key.with_scores();
         let inner = self.lock();
@@ -151,7 +150,7 @@ impl Store {
         Held::new(Arc::clone(&self.held), self.lock().policy.limit() / 4)
     }
 
-    /// Tokens of the nodes whose states are in memory now or held by the request. Counts for nothing.
+    /// Tokens of the nodes whose states are in memory now or held by the request. The policy does not count it.
     #[must_use]
     pub fn known(&self, plan: &Plan, keys: &[(NodeId, Key)], held: &Held) -> usize {
         let inner = self.lock();
@@ -166,8 +165,8 @@ impl Store {
         Some(Kept { generator, there: self.lock().states.keys().copied().collect(), held })
     }
 
-    /// Reads the states of `keys` that are on disk and not in memory, as far as there is room and until `ended`, for a request to
-    /// hold. Reads files: not for the generator's thread.
+    /// Reads the states of `keys` that are on disk and not in memory into `held`, while there is room and until `ended`. Not for the
+    /// generator's thread, because it reads files.
     pub fn fetch(&self, keys: &[(NodeId, Key)], held: &Held, ended: impl Fn() -> bool) {
         let Some(disk) = &self.disk else { return };
         let mut read = 0;
@@ -228,17 +227,17 @@ impl Store {
         self.disk.is_some()
     }
 
-    /// Keeps a new state in memory if the policy allows, and on disk, where there is one, if it does or if `to_disk`. Returns
-    /// whether it is in memory.
+    /// Caches a new state in memory if the policy allows it. The state is also written to disk, if there is one, if it was cached or
+    /// `to_disk` is set. Returns true if it is in memory.
     pub fn keep(&self, key: Key, tokens: usize, state: &State, at_once: bool, to_disk: bool) -> bool {
-        let kept = self.admit(key, tokens, state, at_once, to_disk);
-        if let (true, Some(disk)) = (kept || to_disk, &self.disk) {
+        let cached = self.admit(key, tokens, state, at_once, to_disk);
+        if let (true, Some(disk)) = (cached || to_disk, &self.disk) {
             disk.write(key, Arc::clone(state), to_disk);
         }
-        kept
+        cached
     }
 
-    /// Keeps a state in memory if the policy allows. Returns true if it does. Evicted states are written to disk if their
+    /// Caches a state in memory if the policy allows it. Returns true if it does. Evicted states are written to disk if their
     /// file is gone; a state with `fills` causes no deletion of files for that.
     fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool, fills: bool) -> bool {
         let bytes = wide(state.len());
@@ -294,7 +293,7 @@ impl Inner {
         bytes.checked_div(of_tokens).unwrap_or(1).saturating_mul(wide(tokens))
     }
 
-    /// A state that a request is about to restore occupies its memory also when it is evicted: it stays.
+    /// Keeps a state that a request is about to restore: it would occupy its memory after the eviction, too.
     fn price(&self, candidate: &Candidate) -> Option<Vec<Key>> {
         let in_use = |key: &Key| self.states.get(key).is_some_and(|state| Arc::strong_count(state) > 1);
         self.policy.price(candidate, in_use)
@@ -322,8 +321,8 @@ mod tests {
         assert!(!store.wants(&key(1), 10, true), "the only state is in use");
         drop(held);
         assert!(store.wants(&key(1), 10, true) && store.keep(key(1), 10, &Arc::new(vec![8; 100]), true, false));
-        let kept: Vec<bool> = store.find(&[key(0), key(1)], &Held::default()).iter().map(Option::is_some).collect();
-        assert_eq!(kept, vec![false, true]);
+        let cached: Vec<bool> = store.find(&[key(0), key(1)], &Held::default()).iter().map(Option::is_some).collect();
+        assert_eq!(cached, vec![false, true]);
         let figures = store.figures();
         assert_eq!((figures.bytes, figures.states, figures.evictions), (100, 1, 1));
         assert_eq!((figures.hits, figures.misses), (2, 10));
@@ -332,14 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_without_memory_and_for_one_generator_only() {
+    fn nothing_is_cached_without_memory_or_for_a_second_generator() {
         assert!(Store::new(&Options::default()).is_none());
         let store = Store::new(&Options { memory_bytes: 1, disk: None }).unwrap();
         assert!(store.serves("a") && store.serves("a") && !store.serves("b"));
     }
 
     #[test]
-    fn states_on_disk_of_another_generator_are_not_asked_for() {
+    fn states_on_disk_of_another_generator_are_not_read() {
         let scratch = tempfile::tempdir().unwrap();
         let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 1 << 20 });
         let store = |generator: &str| {

@@ -94,7 +94,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     for (metric, help, value) in [
         ("rerankd_requests_running", "Plans running in the generator.", size(&stats.active)),
         ("rerankd_requests_waiting", "Plans in the generator's queue.", size(&stats.waiting)),
-        ("rerankd_backlog_tokens", "Tokens of waiting and running plans not yet evaluated.", size(&stats.backlog)),
+        ("rerankd_backlog_tokens", "Admitted tokens that are not evaluated yet.", real(scheduler.ledger().total())),
     ] {
         page.gauge(metric, help, &labels, value);
     }

@@ -24,13 +24,13 @@ fn simulate(plan: Plan, cells: usize, sequences: usize, batch: usize) -> (usize,
     simulate_with(plan, cells, sequences, batch, &[])
 }
 
-/// [`simulate`] with the nodes `given` not evaluated: roots are held by the caller's sequence of the node's own number,
+/// [`simulate`] with the nodes `cached` not evaluated: roots are held by the caller's sequence of the node's own number,
 /// other nodes are saved.
-fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, given: &[usize]) -> (usize, usize) {
+fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, cached: &[usize]) -> (usize, usize) {
     let plan = Arc::new(plan);
     let mut total = plan.cost().tokens;
     let mut walk = Walk::new(Arc::clone(&plan), cells, sequences);
-    for &node in given {
+    for &node in cached {
         let root = plan.nodes[node].parent.is_none();
         total -= if root { walk.adopt(NodeId(node), node) } else { walk.restore(NodeId(node)) };
     }
@@ -42,7 +42,7 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, given
     while !walk.finished() {
         let step = walk.take(batch);
         idle = if step.tokens() == 0 { idle + 1 } else { 0 };
-        // A step has no tokens if it only copies a node that is given, or starts leaves whose only token is predicted.
+        // A step has no tokens if it only copies a cached node, or starts leaves whose only token is predicted.
         assert!(idle <= plan.len(), "an unfinished walk makes progress");
         assert!(step.tokens() <= batch);
         for fork in &step.forks {
@@ -51,7 +51,7 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, given
                     let copy = cache[&from][..fork.length].to_vec();
                     assert!(cache.insert(fork.to, copy).is_none(), "the destination of a fork is empty");
                 }
-                Source::Kept(node) => {
+                Source::Prefix(node) => {
                     let cells = (0..plan.nodes[node].tokens.len()).map(|offset| (node, offset)).collect();
                     assert!(cache.insert(fork.to, cells).is_none(), "the destination of a fork is empty");
                     assert_eq!(cache[&fork.to].len(), fork.length);
@@ -115,7 +115,7 @@ fn a_chain_goes_through_in_full_steps() {
 }
 
 #[test]
-fn a_walk_given_up_names_every_sequence_it_holds() {
+fn an_abandoned_walk_names_every_sequence_it_holds() {
     let plan = Arc::new(forest(&[5, 6], &[vec![0, 1], vec![1, 0]], 3));
     let mut walk = Walk::new(plan, 100, 16);
     let first = walk.take(64);
@@ -134,7 +134,7 @@ proptest! {
     fn every_walk_ends_within_its_budget(
         lengths in proptest::collection::vec(1_usize..9, 1..6),
         picks in proptest::collection::vec(proptest::collection::vec(0_usize..6, 1..6), 1..10),
-        query in 1_usize..5, given in proptest::collection::vec(0_usize..12, 0..4), spare in 0_usize..40, more_sequences in 0_usize..6, batch in 1_usize..40,
+        query in 1_usize..5, cached in proptest::collection::vec(0_usize..12, 0..4), spare in 0_usize..40, more_sequences in 0_usize..6, batch in 1_usize..40,
     ) {
         let orders: Vec<Vec<usize>> = picks.into_iter().map(|pick| {
             let mut seen = HashSet::new();
@@ -142,7 +142,7 @@ proptest! {
         }).collect();
         let plan = forest(&lengths, &orders, query);
         let (cells, sequences) = Walk::least(&plan);
-        let given: Vec<usize> = given.into_iter().filter(|node| *node < plan.len()).collect();
-        simulate_with(plan, cells + spare, sequences + more_sequences, batch, &given);
+        let cached: Vec<usize> = cached.into_iter().filter(|node| *node < plan.len()).collect();
+        simulate_with(plan, cells + spare, sequences + more_sequences, batch, &cached);
     }
 }

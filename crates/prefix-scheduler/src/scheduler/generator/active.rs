@@ -34,7 +34,7 @@ pub(super) struct Active {
     has_samples: bool,
     /// Log-probabilities by node. NaN before evaluation.
     scores: Vec<Vec<f64>>,
-    /// True if one that was evaluated is not a number.
+    /// True if an evaluated score is not a number.
     broken: bool,
     samples: HashMap<NodeId, Growing>,
     distributions: HashMap<NodeId, Vec<f32>>,
@@ -50,7 +50,7 @@ pub(super) struct Active {
 pub(super) struct Restorable {
     pub key: Key,
     pub state: State,
-    /// Bytes of its cells. Log-probabilities follow, which were read when it was found.
+    /// Bytes of its cells. Behind them are the log-probabilities, which are recorded already.
     pub cells: usize,
 }
 
@@ -106,13 +106,13 @@ impl Active {
     }
 
     /// The policy's view.
-    pub fn view(&self, now: Instant) -> View<Instant> {
+    pub fn view(&self) -> View<Instant> {
         let phase = self.phase();
         View {
             left: self.walk.remaining(),
             arrival: self.job.arrival,
             phase,
-            urgency: self.job.urgency(now),
+            priority: self.job.call.priority(),
             growth: if phase == Phase::Growing { self.latest } else { 0 },
         }
     }
@@ -125,13 +125,13 @@ impl Active {
         }
     }
 
-    /// Counts tokens whose cells were there, so that they are not evaluated.
+    /// Counts tokens whose cells were cached, so that they are not evaluated.
     pub fn reused(&mut self, tokens: usize) {
         self.cached += tokens;
         self.job.call.tally().add_cached_tokens(tokens);
     }
 
-    /// Counts tokens that are evaluated although their cells seemed to be there.
+    /// Counts tokens that are evaluated although their cells seemed to be cached.
     pub fn read_again(&mut self, tokens: usize) {
         self.cached -= tokens;
         self.evaluated += tokens;
@@ -154,7 +154,7 @@ impl Active {
         self.broken |= !log_probability.is_finite();
         self.missing[node.0] -= 1;
         if self.missing[node.0] == 0 {
-            self.tell(|scores| Event::Scored(node, scores[node.0].clone()));
+            self.send(|scores| Event::Scored(node, scores[node.0].clone()));
         }
     }
 
@@ -181,7 +181,7 @@ impl Active {
         }
         // The unused tokens of a sample that ended early count as done.
         let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
-        self.tell(|_| Event::Progress { done, total });
+        self.send(|_| Event::Progress { done, total });
     }
 
     /// Draw request for the next token of a sample. Each sample has its own random numbers.
@@ -223,7 +223,7 @@ impl Active {
         ended
     }
 
-    fn tell(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
+    fn send(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
         if let Some(events) = &self.job.events {
             // A closed event channel does not stop the work. Only a closed reply channel does.
             let _ = events.send(event(&self.scores));

@@ -1,12 +1,11 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and awaits
-//! its scores. `line` knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
-//! generator, `stats` what it counts, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
+//! [`Scheduler::admit`] decides by estimated tokens if a request may come in, [`Scheduler::run`] hands a plan over and awaits its
+//! scores. [`order`](super::order) knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
+//! generator, `stats` its counters, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
 //! of passages are in the store of `warm`.
 
 mod active;
-mod line;
 mod prefixes;
 pub mod queue;
 mod rounds;
@@ -21,14 +20,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
+use super::estimate::Estimator;
 use super::pace::{Kind, Pace};
 use super::worker::Worker;
 use super::{Load, SEQUENCES, ScheduleError, Status};
-use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed};
+use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed, Urgency};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 pub use crate::warm::Kept;
 use crate::warm::{Held, Key, Store};
+use numeric::real;
 pub use rounds::Rounds;
 use service::GeneratorService;
 pub use service::SchedulerOptions;
@@ -70,7 +71,7 @@ pub struct Sample {
 /// The scores of a plan and what they took.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// For each node, what is read of its scored tokens: natural log-probabilities, or logits.
+    /// For each node, the scores of its scored tokens: natural log-probabilities, or logits.
     pub scores: Vec<Vec<f64>>,
     /// The samples, by node.
     pub samples: HashMap<NodeId, Sample>,
@@ -95,13 +96,13 @@ struct Job {
     samples: bool,
     /// Keys of the nodes whose states can be cached, by node.
     keys: Keys,
-    /// States that its request has for itself.
+    /// States that its request holds.
     held: Held,
     /// [`Rounds::of`].
     shares: usize,
-    /// True if the job runs for the states that it leaves.
+    /// True if the job runs only to cache states.
     fills: bool,
-    /// Tokens to evaluate, if states that are there now stay until the job runs.
+    /// Tokens to evaluate if the cached states stay until the job runs.
     expected: usize,
     arrival: Instant,
     call: Call,
@@ -109,15 +110,13 @@ struct Job {
     queued: Option<Timed>,
     events: Option<UnboundedSender<Event>>,
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
-    /// The life of the worker in which its tokens were added to the backlog.
-    life: u64,
     /// The ledger that counts its tokens.
     ledger: Ledger,
 }
 
 impl Job {
-    /// Why nobody waits for this job any more, or why it cannot end in time.
-    /// `left` tokens are to be evaluated. Samples may end early, so they are never hopeless.
+    /// The reason to drop this job, of which `left` tokens are not evaluated: its caller left, or it cannot end in time. Samples may
+    /// end early, so they are never hopeless.
     fn abandoned(&self, left: usize, pace: &Pace) -> Option<ScheduleError> {
         if self.reply.is_closed() {
             return Some(Stopped::Cancelled.into());
@@ -129,22 +128,9 @@ impl Job {
         (!self.samples && pace.hopeless(left, time)).then(|| Stopped::DeadlineExceeded.into())
     }
 
-    /// The policy's view of the job while it waits. `beside` another plan of its call it is no later round of it: one of a hundred
-    /// lists that are scored at once would else go before everybody.
-    fn view(&self, now: Instant, speed: f64, beside: bool) -> line::Waiting {
-        line::Waiting {
-            caller: self.call.caller().into(),
-            urgency: self.urgency(now),
-            // No caller waits for the next part of a job that fills the store.
-            begun: self.call.spent() > 0 && !self.fills && !beside,
-            arrival: self.arrival,
-            due: line::due(self.arrival, self.call.deadline(), self.expected, speed),
-            tokens: self.expected,
-        }
-    }
-
-    fn urgency(&self, now: Instant) -> u8 {
-        line::urgency(self.call.priority(), now.saturating_duration_since(self.arrival))
+    /// Its place in the order of the queue.
+    fn order(&self) -> (Urgency, Instant) {
+        (self.call.urgency(), self.arrival)
     }
 }
 
@@ -154,6 +140,7 @@ pub struct Scheduler {
     worker: Worker<GeneratorService>,
     stats: Arc<Stats>,
     ledger: Ledger,
+    estimator: Estimator,
     longest_wait: Option<Duration>,
     store: Option<Arc<Store>>,
     one_at_a_time: bool,
@@ -175,10 +162,11 @@ impl Scheduler {
         let SchedulerOptions { warm, template, longest_wait, reproducible, name } = options;
         let name = if name.is_empty() { "generator" } else { name };
         let store = if reproducible { None } else { Store::new(&warm).map(Arc::new) };
-        let (shown, kept) = (Arc::clone(&stats), store.clone());
-        let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
+        let (shared, cache) = (Arc::clone(&stats), store.clone());
+        let service = GeneratorService { loader, stats: shared, store: cache, template, one_at_a_time: reproducible };
         let worker = Worker::start(name, Load::AtStart, service)?;
-        Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store, one_at_a_time: reproducible })
+        let (ledger, estimator) = (Ledger::default(), Estimator::default());
+        Ok(Self { worker, stats, ledger, estimator, longest_wait, store, one_at_a_time: reproducible })
     }
 
     /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its
@@ -196,16 +184,16 @@ impl Scheduler {
     /// # Errors
     /// [`ScheduleError::Overloaded`].
     pub fn admit_unread(&self, call: &Call) -> Result<(), ScheduleError> {
-        self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.priority(), call.caller(), 1))
+        self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.urgency()))
     }
 
-    /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took
-    /// is no work ahead of others. A later plan enters its own.
-    pub fn settle(&self, call: &Call) {
+    /// Removes the rest of the call's estimate from the ledger, because the call goes on without the generator. A later plan enters
+    /// its tokens again.
+    pub fn release_estimate(&self, call: &Call) {
         call.take_back(&self.ledger, usize::MAX);
     }
 
-    /// Lane of work that looks for states of passages: with a disk it waits for a volume, which may be slow.
+    /// Lane of work that looks for states of passages. With a disk it waits for a volume, which may be slow.
     #[must_use]
     pub fn lane(&self) -> Lane {
         if self.store.as_deref().is_some_and(Store::writes) { Lane::Disk } else { Lane::Request }
@@ -215,7 +203,7 @@ impl Scheduler {
         // One plan at a time waits for the samples before it to their end.
         let kind = if self.one_at_a_time { Kind::Draws } else { kind };
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        Ok(self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)?)
+        self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)
     }
 
     /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the
@@ -238,7 +226,7 @@ impl Scheduler {
         Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
     }
 
-    /// The states that a next round of these would find; `None` where none are cached, or restoring them takes as long as reading.
+    /// The states that a next round would find; `None` if nothing is cached, or restoring takes as long as evaluating.
     #[must_use]
     pub fn kept(&self, rounds: Option<&Rounds>) -> Option<Kept> {
         let store = self.store.as_deref().filter(|_| self.stats.saves_cheaply.load(Ordering::Relaxed))?;
@@ -259,8 +247,8 @@ impl Scheduler {
         self.submit(plan, call, events, (rounds, None)).await
     }
 
-    /// Carries out a plan for the states that it leaves, which have these keys ([`Store::keys`]). They are written to disk,
-    /// where there is one, also if memory has no room for them.
+    /// Carries out a plan to cache its states, which have these keys ([`Store::keys`]). They are written to disk, if there is one,
+    /// even if memory has no room for them.
     ///
     /// # Errors
     /// As [`Scheduler::run`].
@@ -306,7 +294,6 @@ impl Scheduler {
             return Err(Stopped::DeadlineExceeded.into());
         }
         let (reply, answer) = oneshot::channel();
-        let life = self.stats.hand_over(cost.tokens);
         call.expect(&self.ledger, expected);
         let samples = plan.has_samples();
         let (queued, naive) = (Some(call.stage(Stage::Queue)), cost.naive_tokens);
@@ -324,7 +311,6 @@ impl Scheduler {
             queued,
             events,
             reply,
-            life,
             ledger: self.ledger.clone(),
         })?;
         let outcome = answer.await.map_err(|_| ScheduleError::Unavailable)??;
@@ -341,8 +327,8 @@ impl Scheduler {
         }
     }
 
-    /// Most tokens of a prompt prefix that stays in the cache for later requests, once the generator is ready; `None` where no
-    /// states are cached, and so no prompt prefixes.
+    /// Most tokens of a prompt prefix that stays in the cache for later requests, once the generator is ready; `None` if neither
+    /// states nor prompt prefixes are cached.
     #[must_use]
     pub fn largest_prefix(&self) -> Option<usize> {
         let capacity = self.capacity().filter(|_| self.store.is_some())?;
@@ -355,13 +341,13 @@ impl Scheduler {
         self.worker.status()
     }
 
-    /// How often the model was lost and is loaded again.
+    /// How often the model failed since the start. It is loaded again after each failure.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.worker.restarts()
     }
 
-    /// States of passages; `None` where none are cached.
+    /// States of passages; `None` if none are cached.
     #[must_use]
     pub fn store(&self) -> Option<&Store> {
         self.store.as_deref()
@@ -377,6 +363,19 @@ impl Scheduler {
     #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Estimates the tokens of requests to this generator.
+    #[must_use]
+    pub const fn estimator(&self) -> &Estimator {
+        &self.estimator
+    }
+
+    /// When a request that found no slot should try again: the time that the admitted work will take, 0.1 to 60 seconds.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        let speed = self.stats.pace.speed().unwrap_or(500.0);
+        Duration::from_secs_f64((real(self.ledger.total()) / speed).clamp(0.1, 60.0))
     }
 }
 

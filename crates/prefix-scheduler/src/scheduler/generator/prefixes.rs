@@ -51,10 +51,10 @@ impl Prefixes {
         self.clock += 1;
         let (clock, mut saved) = (self.clock, 0);
         let plan = std::sync::Arc::clone(&active.job.plan);
-        for node in (0..plan.len()).map(NodeId).filter(|&node| is_opening(&plan, node)) {
+        for node in (0..plan.len()).map(NodeId).filter(|&node| is_prefix(&plan, node)) {
             if let Some(entry) = self.find(plan.tokens(node)) {
                 let tokens = active.walk.adopt(node, entry.sequence);
-                // One whose last logits every request reads is of no use, and ages.
+                // A prefix whose last logits every request reads is of no use, and ages.
                 if tokens > 0 {
                     entry.used = clock;
                     entry.promised += 1;
@@ -72,10 +72,10 @@ impl Prefixes {
         }
     }
 
-    /// True if a root is worth keeping: a prompt prefix that is not there yet and fits.
+    /// True if a root is a prompt prefix that is not cached yet and fits.
     pub fn wants(&mut self, plan: &Plan, node: NodeId) -> bool {
         let tokens = plan.tokens(node);
-        is_opening(plan, node) && tokens.len() <= self.limit && self.find(tokens).is_none()
+        is_prefix(plan, node) && tokens.len() <= self.limit && self.find(tokens).is_none()
     }
 
     pub fn insert(&mut self, tokens: Vec<Token>, sequence: usize) {
@@ -102,6 +102,6 @@ impl Prefixes {
     }
 }
 
-fn is_opening(plan: &Plan, node: NodeId) -> bool {
+fn is_prefix(plan: &Plan, node: NodeId) -> bool {
     plan.parent(node).is_none() && !plan.is_leaf(node) && plan.scored_tokens(node) == 0
 }

@@ -1,4 +1,4 @@
-//! How the active requests share a step, as pure functions. `line` decides which request becomes active.
+//! How the active requests share a step, as pure functions. `scheduler::order` decides which request becomes active.
 //!
 //! The most urgent active request is the leader, and of equally urgent ones that with the fewest tokens left. It takes up
 //! to half a batch, the [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that
@@ -11,8 +11,10 @@
 //! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
 //! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
 //! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
-//! of each, because long prompts in one step make attention read the cells of both and end in the middle of its tiles.
-//! That costs a fifth of the speed.
+//! of each: with long prompts of two requests in one step, attention reads the cells of both and ends in the middle of its
+//! tiles, which costs a fifth of the speed.
+
+use crate::call::Priority;
 
 /// Minimum number of tokens per step that accumulates for the followers.
 pub const LEAST_SHARE: usize = 16;
@@ -29,14 +31,14 @@ pub struct View<T> {
     pub arrival: T,
     /// Current phase.
     pub phase: Phase,
-    /// Urgency now; 0 is the most urgent.
-    pub urgency: u8,
+    /// Priority of its call.
+    pub priority: Priority,
     /// Tokens of the latest step of samples that grow; 0 in other phases.
     pub growth: usize,
 }
 
 impl<T> View<T> {
-    /// The time that it takes alone, in tokens that are read meanwhile. A step of few samples is hardly shorter than one of
+    /// The time that it takes without others, in tokens that could be read in it. A step of few samples is hardly shorter than one of
     /// [`LEAST_SHARE`] tokens.
     fn work(&self) -> usize {
         let steps = self.left.checked_div(self.growth).unwrap_or(0);
@@ -57,24 +59,32 @@ pub enum Phase {
 
 /// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the oldest
 /// of equals), then the others, oldest first. Prompts that take less time than such a request's samples go before it: the samples
-/// grow beside them.
+/// grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
     order.sort_by_key(|&index| &active[index].arrival);
-    let left = |place: &usize| (active[order[*place]].urgency, active[order[*place]].left);
+    let left = |place: &usize| (active[order[*place]].priority, active[order[*place]].left);
     let Some(fewest) = (0..order.len()).min_by_key(left) else { return order };
     let first = &active[order[fewest]];
     let is_shorter = |place: &usize| {
         let other = &active[order[*place]];
-        other.phase == Phase::Scoring && other.urgency == first.urgency && other.left < first.work()
+        other.phase == Phase::Scoring && other.priority == first.priority && other.left < first.work()
     };
     let shorter = (0..order.len()).filter(|_| first.phase == Phase::Growing).filter(is_shorter).min_by_key(left);
     order[..=shorter.unwrap_or(fewest)].rotate_right(1);
     order
 }
 
-/// Maximum number of tokens of a step for a generator with the given batch size, samples beside the leader excluded.
+/// True if a request with this priority and so many tokens gains nothing by being active now, because a step or more of tokens goes
+/// before it. While it waits, a more urgent request can still go first.
+#[must_use]
+pub fn may_wait<T>(own: (Priority, usize), batch: usize, active: &[View<T>]) -> bool {
+    let before = |view: &&View<T>| (view.priority, view.left) <= own && view.phase == Phase::Scoring;
+    active.iter().filter(before).map(|view| view.left).sum::<usize>() >= batch
+}
+
+/// Maximum number of tokens of a step for a generator with the given batch size, other samples than the leader's excluded.
 #[must_use]
 pub const fn quantum(batch: usize) -> usize {
     batch.div_ceil(2)
@@ -130,7 +140,7 @@ mod tests {
     use super::*;
 
     fn view(left: usize, arrival: usize, phase: Phase) -> View<usize> {
-        View { left, arrival, phase, urgency: 5, growth: 0 }
+        View { left, arrival, phase, priority: Priority::NORMAL, growth: 0 }
     }
 
     /// A ranking of three seconds waited ten for a sample with fewer tokens left, each of which took a step.
@@ -148,7 +158,7 @@ mod tests {
         assert_eq!(shares(sample(500), 3_000), [1, 256], "500 steps are 8,000 tokens");
         assert_eq!(shares(sample(100), 3_000), [1, 0], "100 steps are 1,600");
         assert_eq!(shares(View { growth: 10, ..sample(500) }, 3_000), [10, 0], "50 steps");
-        assert_eq!(shares(View { urgency: 2, ..sample(500) }, 3_000), [1, 0], "more urgent");
+        assert_eq!(shares(View { priority: Priority::HIGH, ..sample(500) }, 3_000), [1, 0], "more urgent");
     }
 
     /// With a batch of 32 or less, as much accumulated in every step as a step pays: the leader had no further turn.
@@ -183,8 +193,7 @@ mod tests {
                 waiting.push(arrivals[next]);
                 next += 1;
             }
-            // As `line` orders the requests of one caller without deadlines.
-            let key = |request: usize| requests[request].0 + requests[request].1;
+            let key = |request: usize| requests[request].0;
             while active.len() < places && !waiting.is_empty() {
                 let best = (0..waiting.len()).min_by_key(|&place| key(waiting[place])).unwrap();
                 let request = waiting.swap_remove(best);
@@ -311,7 +320,7 @@ mod tests {
     fn a_more_urgent_request_leads_and_the_rest_keeps_its_sixth() {
         let mut claim = Claim::default();
         let active = [100_000, 90_000].map(|left| view(left, 0, Phase::Scoring));
-        let active = [View { urgency: 5, ..active[0] }, View { urgency: 8, ..active[1] }];
+        let active = [active[0], View { priority: Priority::LOW, ..active[1] }];
         let mut taken = [0, 0];
         for _ in 0..200 {
             claim.share(512, &active, |index, limit| {
@@ -320,6 +329,19 @@ mod tests {
             });
         }
         assert!((24..=33).contains(&(taken[1] / 256)), "{taken:?}");
+    }
+
+    #[test]
+    fn a_request_is_active_only_if_it_gets_tokens_soon() {
+        let scoring = |left| view(left, 5, Phase::Scoring);
+        let may_wait = |tokens, priority, active: &[View<usize>]| super::may_wait((priority, tokens), 512, active);
+        let normal = Priority::NORMAL;
+        assert!(!may_wait(600, normal, &[]));
+        assert!(!may_wait(600, normal, &[scoring(500)]), "less than two steps are left");
+        assert!(may_wait(600, normal, &[scoring(300), scoring(300)]));
+        assert!(!may_wait(100, normal, &[scoring(40_000)]), "it goes before a larger one");
+        assert!(!may_wait(600, Priority::HIGH, &[scoring(600)]), "it is more urgent");
+        assert!(!may_wait(600, normal, &[view(5_000, 5, Phase::Growing)]), "samples leave most of a step");
     }
 
     proptest! {

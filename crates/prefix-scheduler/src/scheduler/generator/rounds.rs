@@ -2,12 +2,12 @@
 
 use crate::warm::Held;
 
-/// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
-/// the store had no room for it. Nothing is held where no states are cached.
+/// The rounds of one request: plans that run one after another. A round restores the states of earlier
+/// rounds, even if the store had no room for them. Nothing is held if no states are cached.
 #[derive(Debug, Clone, Default)]
 pub struct Rounds {
     pub(super) held: Held,
-    /// Segments behind the prompt prefix that later rounds may begin with as the next one; 0 where none follows.
+    /// Segments behind the prompt prefix that later rounds may begin with; 0 if none follows.
     pub(super) shares: usize,
 }
 

@@ -19,14 +19,14 @@ pub struct SchedulerOptions {
     pub template: String,
     /// Longest wait of a request without a deadline; `None` for no bound.
     pub longest_wait: Option<Duration>,
-    /// One plan at a time in an empty cache, and no states: scores then depend on neither the load nor what was read before,
-    /// because kernels add in an order that follows the rows of a step and the places of cells.
+    /// One plan at a time in an empty cache, without saved states. Scores then depend on neither the load nor earlier requests:
+    /// kernels add in an order that follows the rows of a step and the places of cells.
     pub reproducible: bool,
     /// The generator's name in the log and of its thread; `generator` if empty.
     pub name: &'static str,
 }
 
-/// A generator behind its loader, and what its loop needs.
+/// A generator behind its loader, and the parts that its loop needs.
 pub(super) struct GeneratorService {
     pub loader: Loader,
     pub stats: Arc<Stats>,
@@ -63,12 +63,8 @@ impl Service for GeneratorService {
         })
     }
 
-    /// Its jobs were dropped with the loop, which answers UNAVAILABLE; what is left is to set the gauges back.
+    /// Its jobs were dropped with the loop, which answers UNAVAILABLE.
     fn abandon(&mut self, _: &ScheduleError) {
-        self.stats.begin_anew();
-    }
-
-    fn turn_away(&mut self, job: Job) {
-        self.stats.take_back(job.life, job.cost.tokens);
+        self.stats.reset_gauges();
     }
 }

@@ -1,9 +1,7 @@
-//! Counters of the generator's worker, and the tokens of jobs in its queue.
+//! Counters of the generator's worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::scheduler::pace::Pace;
 use numeric::real;
@@ -31,10 +29,6 @@ pub struct Stats {
     pub waiting: AtomicUsize,
     /// Requests that run.
     pub active: AtomicUsize,
-    /// Tokens of waiting and active requests not yet evaluated.
-    pub backlog: AtomicUsize,
-    /// How often the gauges were set back, because the worker was lost. Held while the backlog grows or is set back.
-    life: Mutex<u64>,
     /// Requests abandoned because their caller left or their deadline passed.
     pub abandoned: AtomicU64,
     /// Best speed of any large step so far, in tokens per second.
@@ -94,48 +88,15 @@ impl Stats {
         }
     }
 
-    /// When a request that found no place should try again: the time that the backlog will take, 0.1 to 60 seconds.
-    #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        let speed = self.pace.speed().unwrap_or(500.0);
-        let seconds = real(self.backlog.load(Ordering::Relaxed)) / speed;
-        Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
+    /// Sets the gauges back, because the work that they count is lost with the worker.
+    pub(super) fn reset_gauges(&self) {
+        for gauge in [&self.active, &self.waiting, &self.full, &self.cells] {
+            gauge.store(0, Ordering::Relaxed);
+        }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
 const fn count(value: u64) -> f64 {
     value as f64
-}
-
-/// The tokens of jobs in the worker's queue. The worker itself takes off the backlog what it evaluates or drops.
-impl Stats {
-    /// Adds the tokens of a job that is handed over, and returns the life of the worker that counts them.
-    pub(super) fn hand_over(&self, tokens: usize) -> u64 {
-        let life = self.life();
-        self.backlog.fetch_add(tokens, Ordering::Relaxed);
-        *life
-    }
-
-    /// Takes off the tokens of a job that the worker never had. Tokens of an earlier life of the worker are not counted any more.
-    pub(super) fn take_back(&self, life: u64, tokens: usize) {
-        let now = self.life();
-        if *now == life {
-            let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
-            let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        }
-    }
-
-    /// Sets the gauges back: what they count is gone with the worker, or will be turned away.
-    pub(super) fn begin_anew(&self) {
-        let mut life = self.life();
-        *life += 1;
-        for gauge in [&self.active, &self.waiting, &self.full, &self.cells, &self.backlog] {
-            gauge.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn life(&self) -> MutexGuard<'_, u64> {
-        self.life.lock()
-    }
 }

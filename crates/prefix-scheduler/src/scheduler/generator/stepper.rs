@@ -10,9 +10,10 @@ use std::time::Instant;
 use super::active::Active;
 use super::prefixes::{self, Prefixes};
 use super::queue::View;
-use super::{Job, ScheduleError, Stats, line, queue};
+use super::{Job, ScheduleError, Stats, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
+use crate::scheduler::order::Order;
 use crate::warm::Store;
 
 /// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower, unless
@@ -28,7 +29,7 @@ pub(super) struct Stepper<'a> {
     active: Vec<Active>,
     free_sequences: Vec<usize>,
     prefixes: Prefixes,
-    /// States of passages; `None` where nothing is reused.
+    /// States of passages; `None` if nothing is reused.
     store: Option<&'a Store>,
     /// [`Generator::saves_cheaply`].
     saves_cheaply: bool,
@@ -38,7 +39,7 @@ pub(super) struct Stepper<'a> {
     dirty: bool,
     /// Unpaid tokens of the followers.
     claim: queue::Claim,
-    line: line::Line,
+    order: Order,
     /// All handles are dropped. The loop ends when the remaining requests are done.
     closing: bool,
 }
@@ -82,7 +83,7 @@ impl<'a> Stepper<'a> {
             one_at_a_time: false,
             dirty: false,
             claim: queue::Claim::default(),
-            line: line::Line::default(),
+            order: Order::default(),
             closing: false,
         }
     }
@@ -130,7 +131,6 @@ impl<'a> Stepper<'a> {
         for index in (0..self.waiting.len()).rev() {
             if let Some(reason) = self.waiting[index].abandoned(self.waiting[index].expected, &self.stats.pace) {
                 let job = self.waiting.swap_remove(index);
-                self.forget(job.cost.tokens);
                 let _ = job.reply.send(Err(reason));
                 dropped += 1;
             }
@@ -148,24 +148,31 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Admits waiting requests in the order of `line` until the first one does not fit or gains nothing by being active. Returns
-    /// whether one did not fit.
+    /// Index of the waiting request that begins next, and true if it is a later round of its call: these go first, because the work of
+    /// a call that does not end is lost.
+    fn next(&self) -> Option<(usize, bool)> {
+        // One of several plans of a call is not a later round. A call that scores a hundred lists at once would go before all others.
+        let is_single = |job: &Job| {
+            let of_call = |other: &Job| other.call.is_same(&job.call);
+            !self.active.iter().any(|active| of_call(&active.job))
+                && self.waiting.iter().filter(|one| of_call(one)).count() == 1
+        };
+        // No caller waits for the next part of a job that fills the store.
+        let is_later = |job: &Job| job.call.spent() > 0 && !job.fills && is_single(job);
+        let later = (0..self.waiting.len()).filter(|&index| is_later(&self.waiting[index]));
+        let later = later.min_by_key(|&index| self.waiting[index].order()).map(|index| (index, true));
+        later.or_else(|| Some((self.order.next(self.waiting.iter().map(Job::order))?, false)))
+    }
+
+    /// Admits waiting requests until the next one does not fit, or gains nothing by being active. Returns true if one did not fit:
+    /// the requests behind it wait, so small requests do not starve a large one.
     fn admit(&mut self) -> bool {
-        let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
         while self.active.is_empty() || !(self.one_at_a_time || self.dirty) {
             self.cleanse();
-            let beside = |job: &Job| {
-                let is_of_it = |other: &Job| other.call.is_same(&job.call);
-                self.active.iter().any(|active| is_of_it(&active.job))
-                    || self.waiting.iter().filter(|other| is_of_it(other)).nth(1).is_some()
-            };
-            let waiting: Vec<_> = self.waiting.iter().map(|job| job.view(now, speed, beside(job))).collect();
-            let Some(next) = self.line.next(&waiting) else { return false };
-            let first = next.index;
-            if !self.waiting[first].samples
-                && !waiting[next.index].begun
-                && line::may_wait(&waiting[first], self.capacity.batch, &self.views())
-            {
+            let Some((first, is_later)) = self.next() else { return false };
+            let job = &self.waiting[first];
+            let own = (job.call.priority(), job.expected);
+            if !job.samples && !is_later && queue::may_wait(own, self.capacity.batch, &self.views()) {
                 return false;
             }
             let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
@@ -174,7 +181,9 @@ impl<'a> Stepper<'a> {
             if least_cells > free_cells || least_sequences > free_sequences {
                 return true;
             }
-            self.line.began(&next, &waiting);
+            if !is_later {
+                self.order.began();
+            }
             let job = self.waiting.swap_remove(first);
             // Each sample grows one token per step, so more parallel samples make fuller steps.
             let breadth = if job.plan.has_samples() {
@@ -190,7 +199,6 @@ impl<'a> Stepper<'a> {
             let job_tokens = job.cost.tokens;
             let mut admitted = Active::new(job, walk, cells, sequences);
             self.reuse(&mut admitted);
-            self.forget(job_tokens - admitted.walk.remaining());
             self.stats.cached_tokens.fetch_add(wide(job_tokens - admitted.walk.remaining()), Ordering::Relaxed);
             self.active.push(admitted);
         }
@@ -198,8 +206,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn views(&self) -> Vec<View<Instant>> {
-        let now = Instant::now();
-        self.active.iter().map(|active| active.view(now)).collect()
+        self.active.iter().map(Active::view).collect()
     }
 
     fn step(&mut self) {
@@ -231,7 +238,6 @@ impl<'a> Stepper<'a> {
             let before = self.active[index].walk.remaining();
             let ended = self.active[index].drawn(node, drawn);
             let spared = before - self.active[index].walk.remaining();
-            self.forget(spared);
             let job = &self.active[index].job;
             job.call.take_back(&job.ledger, spared);
             self.release(ended.as_slice());
@@ -275,7 +281,7 @@ impl<'a> Stepper<'a> {
                         let from = *from.ok_or_else(|| lost("a fork from a sequence that is not held"))?;
                         self.generator.fork(from, to, fork.length)?;
                     }
-                    Source::Kept(sequence) => {
+                    Source::Prefix(sequence) => {
                         self.generator.fork(sequence, to, fork.length)?;
                         self.prefixes.redeem(sequence);
                     }
@@ -316,10 +322,9 @@ impl<'a> Stepper<'a> {
     fn advance(&mut self) {
         for index in (0..self.active.len()).rev() {
             let step = std::mem::take(&mut self.active[index].step);
-            self.forget(step.tokens());
             let job = &self.active[index].job;
             job.call.spend(&job.ledger, step.tokens());
-            self.keep(index, &step);
+            self.save(index, &step);
             let active = &mut self.active[index];
             let ended = active.walk.advance(&step);
             active.step = step;
@@ -353,9 +358,8 @@ impl<'a> Stepper<'a> {
     fn abandon(&mut self, index: usize, reason: ScheduleError) {
         self.distrust(index);
         let mut active = self.active.swap_remove(index);
-        self.forget(active.walk.remaining());
-        for kept in active.walk.adopted() {
-            self.prefixes.redeem(kept);
+        for sequence in active.walk.adopted() {
+            self.prefixes.redeem(sequence);
         }
         let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
         self.release(&sequences);
@@ -368,13 +372,8 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             self.abandon(index, ScheduleError::Model(error.clone()));
         }
-        let kept = self.prefixes.clear();
-        self.release(&kept);
-    }
-
-    fn forget(&self, tokens: usize) {
-        let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
-        let _ = self.stats.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let sequences = self.prefixes.clear();
+        self.release(&sequences);
     }
 
     fn publish(&self) {

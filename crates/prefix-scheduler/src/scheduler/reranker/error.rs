@@ -7,7 +7,7 @@ use crate::scheduler::ScheduleError;
 /// Why a list was not scored.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScoreError {
-    /// As for every worker.
+    /// An error of the worker.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// A text does not fit the model.

@@ -1,18 +1,18 @@
-//! States of the tokens of texts: lists that take turns with those to score.
+//! States of the tokens of texts: lists that take turns with lists to score.
 
 use std::sync::Arc;
 
 use super::work::of_batch;
-use super::{Given, PassageScorer, ScoreError, Wanted};
+use super::{Answer, PassageScorer, Request, ScoreError};
 use crate::call::Call;
 use crate::model::ModelError;
 use crate::model::reranker::{Reranker, TokenStates};
-use crate::scheduler::turns::ask;
+use crate::scheduler::turns::submit;
 
 /// Bytes of text after which a turn ends early. A text is cut to what the model reads.
 const TURN_BYTES: usize = 16 << 10;
 
-/// Texts whose states are wanted.
+/// Texts whose states are requested.
 pub(super) struct Texts {
     texts: Arc<[String]>,
     /// The states of the first of them.
@@ -45,16 +45,16 @@ impl Texts {
 }
 
 impl PassageScorer {
-    /// The states of the tokens of texts, in their order. Each text is read alone and cut to what the model reads. Dropping
+    /// The states of the tokens of texts, in their order. Each text is read by itself and cut to what the model reads. Dropping
     /// the future, or stopping the call, drops the work before its next turn.
     ///
     /// # Errors
     /// As [`PassageScorer::score`]; [`ModelError::Unusable`] inside it for a model without states of tokens.
     pub async fn states(&self, texts: Arc<[String]>, call: &Call) -> Result<Vec<TokenStates>, ScoreError> {
-        let wanted = Wanted::States(Texts { texts, states: Vec::new() });
-        match ask(&self.worker, &self.backlog, wanted, call).await? {
-            Given::States(states) => Ok(states),
-            Given::Scores(_) => Err(ModelError::Decode("scores for states".into()).into()),
+        let request = Request::States(Texts { texts, states: Vec::new() });
+        match submit(&self.worker, &self.backlog, request, call).await? {
+            Answer::States(states) => Ok(states),
+            Answer::Scores(_) => Err(ModelError::Decode("scores for states".into()).into()),
         }
     }
 }

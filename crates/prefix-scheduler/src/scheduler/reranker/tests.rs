@@ -6,7 +6,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::work::TURN;
 use super::*;
-use crate::call::{Admission, Place, Stopped, Terms};
+use crate::call::{Admission, Place, Priority, Stopped, Terms};
 use crate::model::reranker::{Encoded, TooLong};
 use crate::scheduler::ScheduleError;
 use crate::scripted::ScriptedReranker;
@@ -217,32 +217,47 @@ async fn a_list_that_cannot_end_in_time_is_given_up() {
     assert_eq!(scored.load(Ordering::Relaxed), 6 * TURN);
 }
 
-/// It waited for its turn, and was refused as too late only then.
+/// A call of a server with a deadline.
+fn within(admission: &Admission, milliseconds: u64, priority: Priority) -> Call {
+    let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
+    admission.admit(Terms { priority, deadline, ..Terms::default() }, Place::Beside).unwrap()
+}
+
 #[tokio::test]
 async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     let admission = Admission::new(8);
-    let within = |milliseconds| {
-        let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
-        admission.admit(Terms { deadline, ..Terms::default() }, Place::Beside).unwrap()
-    };
+    let of = |milliseconds, priority| within(&admission, milliseconds, priority);
     for _ in 0..2 {
-        scorer.score(many(TURN), &within(30_000), None).await.unwrap();
+        scorer.score(many(TURN), &of(30_000, Priority::NORMAL), None).await.unwrap();
     }
-    // A second of work, of which a list waits for as many turns as it takes.
-    let other = scorer.clone();
-    let long = tokio::spawn(async move { other.score(many(960), &Call::local(), None).await });
+    // More than a second of work that goes first.
+    let (other, urgent) = (scorer.clone(), of(60_000, Priority::HIGH));
+    let long = tokio::spawn(async move { other.score(many(960), &urgent, None).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
     let began = Instant::now();
-    let refused = scorer.score(many(300), &within(1_000), None).await.unwrap_err();
+    let refused = scorer.score(many(300), &of(1_000, Priority::NORMAL), None).await.unwrap_err();
     let ScoreError::Schedule(ScheduleError::Overloaded { retry_after }) = refused else { panic!("{refused}") };
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     assert!(retry_after < Duration::from_secs(3), "{retry_after:?}");
-    // One turn of the other comes before a short one.
-    scorer.score(many(8), &within(1_500), None).await.unwrap();
+    // The same list is admitted if it goes before the other.
+    scorer.score(many(300), &of(3_000, Priority::HIGH), None).await.unwrap();
     assert_eq!(long.await.unwrap().unwrap().scores.len(), 960);
-    assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN + 960 + 8);
-    assert_eq!(scorer.backlog.total(), 0, "nothing is left behind");
+    assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN + 960 + 300);
+    assert_eq!(scorer.backlog.ledger.total(), 0, "nothing is left behind");
+}
+
+/// Urgent lists took all turns.
+#[tokio::test]
+async fn an_urgent_list_leaves_every_eighth_turn_to_the_others() {
+    let (scorer, _) = start(Duration::from_millis(1), false);
+    let admission = Admission::new(8);
+    let (other, urgent) = (scorer.clone(), within(&admission, 60_000, Priority::HIGH));
+    let long = tokio::spawn(async move { other.score(many(60 * TURN), &urgent, None).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let batch = scorer.score(many(TURN), &Call::local(), None).await.unwrap();
+    assert!(batch.queued < Duration::from_millis(600) && !long.is_finished(), "{:?}", batch.queued);
+    assert_eq!(long.await.unwrap().unwrap().steps, 60);
 }
 
 /// Its entry stood in the way of others until its turn came.
@@ -256,14 +271,14 @@ async fn a_list_that_nobody_waits_for_is_in_nobodys_way() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(scorer.backlog.total() > 2_000);
+    assert!(scorer.backlog.ledger.total() > 2_000);
     for list in &lists {
         list.abort();
     }
     for list in lists {
         let _ = list.await;
     }
-    assert_eq!(scorer.backlog.total(), 0);
+    assert_eq!(scorer.backlog.ledger.total(), 0);
     scorer.score(many(1), &Call::local(), None).await.unwrap();
 }
 
@@ -309,7 +324,7 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     assert!((1_000..2_000 - TURN).contains(&first), "{first}");
     let tokens: usize = (first..2_000).map(|index| 1 + index % 3).sum();
     assert_eq!((answer.tokens, scored.load(Ordering::Relaxed)), (tokens, 2 * TURN + 2_000 - first));
-    assert_eq!(scorer.backlog.total(), 0);
+    assert_eq!(scorer.backlog.ledger.total(), 0);
     // All are scored if there is time for all, none if there is time for fewer than two.
     let whole = List { preferred: vec![3, 2, 1, 0], ..many(4) };
     let soon = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
@@ -320,7 +335,7 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
 }
 
-/// The list lost its scores when the turns of others took its time. With enough time it has all of its turns.
+/// The list lost its scores when the turns of more urgent lists took its time. With enough time it has all of its turns.
 #[tokio::test]
 async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_take_its_time() {
     for (seconds, whole) in [(3, false), (300, true)] {
@@ -331,7 +346,9 @@ async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_tak
         while scored.load(Ordering::Relaxed) < 4 * TURN {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let between = scorer.score(many(3 * TURN), &Call::local(), None).await.unwrap();
+        // At the speed that was shown it takes half of the three seconds.
+        let urgent = within(&Admission::new(1), 60_000, Priority::HIGH);
+        let between = scorer.score(many(1_500), &urgent, None).await.unwrap();
         assert!(between.scores.iter().all(|score| score.is_finite()));
         let first = first_scored(&part.await.unwrap().unwrap().scores);
         assert_eq!(first == 0, whole, "{seconds} s: {first}");
@@ -345,7 +362,7 @@ async fn what_the_model_cuts_does_not_count() {
     let (scorer, _) = start(Duration::ZERO, false);
     scorer.score(many(1), &Call::local(), None).await.unwrap();
     let long = List { passages: vec!["a ".repeat(100_000); 4].into(), ..many(0) };
-    let size = long.size(scorer.info().unwrap().most_tokens, 0);
+    let size = long.size(scorer.info().unwrap().most_tokens);
     assert_eq!(size.bytes, 4 * (400 + 3 + 16), "a hundred tokens each, the query, and a frame");
-    assert_eq!(List { tokens: 70, ..long }.size(100, 0).most, 70);
+    assert_eq!(List { tokens: 70, ..long }.size(100).most, 70);
 }

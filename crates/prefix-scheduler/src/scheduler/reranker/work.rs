@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{Asked, List, Progress, ScoreError, Scored, Unreadable};
+use super::{List, Progress, ScoreError, ScoreJob, Scored, Unreadable};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker};
 
-/// Passages scored before another request has its turn: a batch of an ONNX network on a CPU. Another list may need one query of the
-/// model alone. A model with larger batches has turns of one batch.
+/// Passages scored before another request has its turn: a batch of an ONNX network on a CPU. A model with larger batches has turns of
+/// one batch.
 pub(super) const TURN: usize = 16;
 /// Tokens after which such a turn ends early.
 pub(super) const TURN_TOKENS: usize = 2_048;
@@ -32,11 +32,11 @@ pub(super) struct Work {
     passages: Vec<Encoded>,
     /// True if all passages are tokenised and their cost was checked.
     pub planned: bool,
-    /// Tokens of passages that the model knew.
+    /// Tokens of passages whose vectors were cached.
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens that each passage adds to `left`, as the list was planned: none where its vector was cached.
+    /// Tokens that each passage adds to `left`, as the list was planned: none if its vector was cached.
     costs: Vec<usize>,
     /// Tokens of the unfinished passages.
     pub left: usize,
@@ -51,12 +51,12 @@ pub(super) struct Work {
 
 /// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
 pub(super) fn turn(
-    asked: &mut Asked,
+    job: &mut ScoreJob,
     model: &mut dyn Reranker,
     scored: &AtomicU64,
 ) -> Result<Option<Scored>, ScoreError> {
-    let list = &asked.list;
-    let work = match &mut asked.work {
+    let list = &job.list;
+    let work = match &mut job.work {
         Some(work) => work,
         empty => {
             let query =
@@ -89,8 +89,8 @@ pub(super) fn turn(
         }
         work.plan(list, model)?;
     }
-    if let Some(listener) = &asked.listener {
-        // A listener that left is the caller's business; the work goes on until its call stops.
+    if let Some(listener) = &job.listener {
+        // The work goes on without a listener, until its call stops.
         let _ = listener.send(work.progress);
     }
     if !work.open.is_empty() {
@@ -107,7 +107,7 @@ pub(super) fn turn(
         tokens: work.progress.total - work.known,
         known: work.known,
         steps: work.steps,
-        queued: work.started.duration_since(asked.submitted),
+        queued: work.started.duration_since(job.submitted),
         running: work.started.elapsed(),
     }))
 }
@@ -127,9 +127,8 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together, of the preferred
-    /// ones those of a turn. What the model
-    /// knows counts, so that a budget does not depend on the requests before.
+    /// Checks the cost of the list and orders its passages: passages of similar length are scored together, within a turn if some are
+    /// preferred. Cached passages count, so that a budget does not depend on earlier requests.
     fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
         let total = lengths().sum::<usize>() + model.query_cost(&self.query);
@@ -146,24 +145,24 @@ impl Work {
         for (place, &passage) in list.preferred.iter().enumerate() {
             turns[passage] = place / turn;
         }
-        // The next one stands last. Stable: passages of one length keep their order.
+        // The next one is the last element. Stable: passages of one length keep their order.
         self.open.sort_by_key(|&index| (Reverse(turns[index]), self.passages[index].ids.len()));
         Ok(())
     }
 
-    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. Passages with cached
+    /// Leaves out the last of the `preferred` passages, so that the open ones have so many tokens at most. Passages with cached
     /// vectors cost none. Nothing is left out if fewer than [`FEWEST`] would have a score.
     pub fn shorten(&mut self, preferred: &[usize], tokens: usize) {
-        let (mut sum, mut full, mut kept, mut out) = (0, false, 0, self.out.clone());
+        let (mut sum, mut full, mut left, mut out) = (0, false, 0, self.out.clone());
         for &passage in preferred.iter().filter(|&&passage| !self.out[passage]) {
             if self.scores[passage].is_nan() {
                 sum += self.costs[passage];
                 full = full || sum > tokens;
                 out[passage] = full;
             }
-            kept += usize::from(!out[passage]);
+            left += usize::from(!out[passage]);
         }
-        if kept < FEWEST {
+        if left < FEWEST {
             return;
         }
         self.open.retain(|&passage| !out[passage]);
@@ -210,7 +209,7 @@ impl Work {
         }
         self.evaluated += tokens - known;
         self.steps += 1;
-        // The last step includes the query, where it is evaluated apart.
+        // The last step includes the query, if it is evaluated separately.
         self.progress.done = if self.open.is_empty() { self.progress.total } else { self.progress.done + tokens };
         Ok(chosen.len())
     }

@@ -1,12 +1,12 @@
-//! A state as a file. The bytes go to llama.cpp's parser, so everything is verified before.
+//! A state as a file. The bytes go to llama.cpp's parser, so everything is verified first.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 8 | [`MAGIC`] |
 //! | 4 | [`VERSION`], little-endian |
 //! | 32 | the state's key |
 //! | 8 | length of the state, little-endian |
-//! | 32 | SHA-256 of all of the above and the state |
+//! | 32 | SHA-256 of all fields above and the state |
 //! | rest | the state |
 
 use std::io::{ErrorKind, Read};
@@ -52,8 +52,8 @@ pub(super) fn header(key: &Key, state: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Reads the state of this key from a file of `length` bytes. A length that the header does not state, or that is beyond `most`,
-/// is not believed: no memory is taken for it.
+/// Reads the state of this key from a file of `length` bytes. No memory is allocated if the header states another length, or if it is
+/// above `most`.
 pub(super) fn read(
     mut source: impl Read,
     length: u64,
@@ -78,7 +78,7 @@ pub(super) fn read(
 /// The state in a file of this key.
 ///
 /// # Errors
-/// [`Damage`] for every file that [`header`] and a state do not make.
+/// [`Damage`] for every file that is not [`header`] and a state.
 fn state(mut file: Vec<u8>, key: &Key) -> Result<Vec<u8>, Damage> {
     let (start, rest) = file.split_at_checked(HEADER - 32).ok_or(Damage::Short)?;
     let (sum, state) = rest.split_at_checked(32).ok_or(Damage::Short)?;

@@ -1,10 +1,10 @@
-//! States in a folder: they survive the process, and are read where memory has them not.
+//! States in a folder: they survive the process, and are read if they are not in memory.
 //!
-//! A file is written beside its place and renamed, on a separate thread. Its bytes are verified whenever it is read
-//! (`file`); a damaged one is deleted, and its passage is read again. When the folder exceeds its bound, the files that were
-//! used longest ago are deleted, also where their states were used from memory. Several servers may share a folder: a file
-//! that another one deleted is read again. No fault of the folder fails a request, nor does a folder that stops answering hold one
-//! ([`reader`]); the first of a series is logged.
+//! A separate thread writes a temporary file and renames it. The bytes of a file are verified whenever it is read (`file`). A damaged
+//! file is deleted, and its passage is evaluated again. When the folder exceeds its bound, the least recently used files are deleted; a
+//! use from memory counts. Several servers may share a folder: the passage of a file that another server deleted is evaluated again. A
+//! fault of the folder does not fail a request, and a folder that stops answering does not block one ([`reader`]). The first of a
+//! series of faults is logged.
 
 mod file;
 mod reader;
@@ -29,7 +29,7 @@ use writer::Writer;
 /// Folder and bounds of states on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// The folder. It is made where it is missing, for its owner only.
+    /// The folder. If it is missing, it is created, for its owner only.
     pub folder: PathBuf,
     /// Most bytes of its files.
     pub bytes: u64,
@@ -46,18 +46,18 @@ impl DiskOptions {
     }
 }
 
-/// How long a state may take to be written. A folder that takes longer gets no further ones, and nobody waits for those it has.
+/// Longest time to write a state. A folder that takes longer gets no further states, and no caller waits for the pending ones.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// States that wait to be written, and their bytes. More are not written.
+/// Most states that wait to be written, and most bytes of them. Further states are not written.
 const WAITING: usize = 64;
 const WAITING_BYTES: usize = 256 << 20;
 
-/// How long the end of the process waits for the states that are being written.
+/// How long the end of the process waits for pending writes.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// States whose use from memory is noted for the order in which files are deleted. More are not.
-const NOTED: usize = 1 << 16;
+/// Most states whose use from memory is recorded for the order in which files are deleted.
+const MOST_USED: usize = 1 << 16;
 
 const EXTENSION: &str = "state";
 
@@ -65,7 +65,7 @@ const EXTENSION: &str = "state";
 struct Item {
     key: Key,
     state: State,
-    /// True if it is read ahead of time. It then takes free room only.
+    /// True if it was evaluated ahead of time. It then takes free room only.
     fills: bool,
 }
 
@@ -79,14 +79,14 @@ enum Order {
 /// Orders that wait for the writer.
 #[derive(Default)]
 struct Pending {
-    /// States in the queue and in the writer's hands, each with its bytes.
+    /// States in the queue or being written, each with its bytes.
     waiting: HashMap<Key, usize>,
     bytes: usize,
-    /// States whose removal waits, and how often. Until then nobody finds them.
+    /// States whose removal waits, and how often. They are not found meanwhile.
     removed: HashMap<Key, usize>,
     /// States that were used from memory. Their files count as used.
     used: HashSet<Key>,
-    /// When the writer last ended a state, or was given one while none waited.
+    /// When the writer last finished a state, or got one while none waited.
     moved: Option<Instant>,
 }
 
@@ -108,12 +108,12 @@ impl Pending {
         self.moves();
     }
 
-    /// Notes that the writer goes on.
+    /// Records that the writer makes progress.
     fn moves(&mut self) {
         self.moved = Some(Instant::now());
     }
 
-    /// True if the folder has taken none of the waiting states for so long that nobody waits for it any more.
+    /// True if the folder has taken none of the waiting states for [`STUCK`].
     fn is_stuck(&self) -> bool {
         !self.waiting.is_empty() && self.moved.is_some_and(|moved| moved.elapsed() >= STUCK)
     }
@@ -147,7 +147,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens the folder; `None`, with a line in the log, where that is not possible.
+    /// Opens the folder; `None`, with a line in the log, if that is not possible.
     pub fn open(options: &DiskOptions) -> Option<Self> {
         let DiskOptions { folder, bytes } = options.clone();
         let shown = folder.display().to_string();
@@ -172,8 +172,8 @@ impl Disk {
         }
     }
 
-    /// The state of a key; `None` if it is not there, damaged, or another user's, and where the folder does not answer. A damaged
-    /// file is deleted.
+    /// The state of a key; `None` if it is missing, damaged or another user's, or if the folder does not answer. A damaged file is
+    /// deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let key = *key;
         if self.is_dropped(&key) {
@@ -198,8 +198,8 @@ impl Disk {
         self.reader.ask(&self.files.folder, move || question(&files))
     }
 
-    /// Has a state written, unless too many wait already, or the folder takes none. States with `fills` are exempt from the limit,
-    /// because their caller waits for them.
+    /// Queues a state to be written, unless too many wait already, or the folder is stuck. States with `fills` are exempt from the
+    /// limit, because their caller waits for them.
     pub fn write(&self, key: Key, state: State, fills: bool) {
         let Some(queue) = &self.queue else { return };
         let bytes = state.len();
@@ -208,34 +208,34 @@ impl Disk {
         if pending.waiting.contains_key(&key) || (crowded && !fills) || pending.is_stuck() {
             return;
         }
-        // Under the lock, so that the writer does not end what is not entered yet.
+        // Under the lock, so that the writer does not finish a state that is not entered yet.
         if queue.send(Order::Write(Item { key, state, fills })).is_ok() {
             pending.enter(key, bytes);
         }
     }
 
-    /// Notes that the state of a key was used from memory.
+    /// Records that the state of a key was used from memory.
     pub fn used(&self, key: &Key) {
         let mut pending = Pending::lock(&self.pending);
-        if pending.used.len() < NOTED {
+        if pending.used.len() < MOST_USED {
             pending.used.insert(*key);
         }
     }
 
-    /// True if every state that was to be written is written, or has failed.
+    /// True if no write or removal is pending.
     pub fn is_settled(&self) -> bool {
         let pending = Pending::lock(&self.pending);
         pending.waiting.is_empty() && pending.removed.is_empty()
     }
 
-    /// True if one of the states still waits to be written, by a folder that takes any.
+    /// True if one of the states still waits to be written, and the folder is not stuck.
     pub fn is_writing(&self, keys: &[Key]) -> bool {
         let pending = Pending::lock(&self.pending);
         !pending.is_stuck() && keys.iter().any(|key| pending.waiting.contains_key(key))
     }
 
-    /// Has the file of a state deleted that could not be restored, or is not to be trusted. It is found no more from now on; who
-    /// asks does not wait for the folder.
+    /// Queues the removal of the file of a state that could not be restored or is not trusted. It is not found from now on, and the
+    /// caller does not wait for the folder.
     pub fn remove(&self, key: &Key) {
         let Some(queue) = &self.queue else { return };
         let mut pending = Pending::lock(&self.pending);
@@ -324,7 +324,7 @@ fn touch(path: &Path) {
     }
 }
 
-/// Makes the folder where it is missing. Others must not write what llama.cpp parses, nor read what callers sent.
+/// Creates the folder if it is missing. Other users must not write files that llama.cpp parses, nor read the texts of callers.
 fn private_folder(folder: &Path) -> Result<(), String> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -344,7 +344,7 @@ fn close(folder: &Path, about: &std::fs::Metadata) -> std::io::Result<()> {
         return Ok(());
     }
     match std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)) {
-        // Nobody writes there; who may read it is for the volume to say.
+        // Other users cannot write to it. The volume decides who can read it.
         Err(problem) if problem.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
             tracing::warn!(folder = %folder.display(), "others may read the folder of states, which is read-only");
             Ok(())

@@ -1,5 +1,5 @@
-//! Accesses the folder on separate threads. A network volume that stops answering holds whoever asks it for ever: a request waits
-//! while others are answered, and [`WAIT`] more; the folder is then passed over for [`SILENCE`].
+//! Accesses the folder on separate threads, because a network volume that stops answering blocks a thread for ever. A request waits
+//! while others are answered, and [`WAIT`] more. The folder is then not used for [`SILENCE`].
 
 use std::io;
 use std::path::Path;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// How long nothing is answered by a folder that does not answer. A state has megabytes, which slow disks read in less.
+/// After this time without any answer, the folder does not answer. Slow disks read the megabytes of a state in less.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 
-/// How long nothing is asked after a question that was not answered.
+/// How long the folder is not used after a question without an answer.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Threads that ask. One that hangs is lost until the volume answers.
+/// Threads that access the folder. A thread that hangs is lost until the volume answers.
 const THREADS: usize = 4;
 
 type Question = Box<dyn FnOnce() + Send>;
 
-/// The threads that ask the folder. They end when it is dropped, but for those that hang.
+/// The threads that access the folder. They end when it is dropped, except those that hang.
 pub(super) struct Reader {
     questions: Sender<Question>,
     /// When a question was last answered.
@@ -41,7 +41,7 @@ impl Reader {
         Ok(Self { questions, answered, silent_until: Mutex::new(None) })
     }
 
-    /// Result of `question` on the folder; `None` if the folder does not answer, or did not lately.
+    /// Result of `question` on the folder; `None` if the folder does not answer, or did not recently.
     pub fn ask<T: Send + 'static>(&self, folder: &Path, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if self.silence(|until| until.is_some_and(|until| Instant::now() < until)) {
             return None;
@@ -50,7 +50,7 @@ impl Reader {
         let left = Arc::new(AtomicBool::new(false));
         let leaving = Arc::clone(&left);
         let question = move || {
-            // The one who asked may have left.
+            // The caller may have left.
             if !left.load(Ordering::Relaxed) {
                 let _ = reply.send(question());
             }
@@ -59,7 +59,7 @@ impl Reader {
         self.questions.send(Box::new(question)).ok()?;
         loop {
             match answer.recv_timeout(WAIT) {
-                // Slow, and not silent: others are answered.
+                // The folder is slow but answers others.
                 Err(RecvTimeoutError::Timeout)
                     if asked.elapsed() < SILENCE && lock(&self.answered).elapsed() < WAIT => {}
                 Ok(found) => return Some(found),
@@ -68,7 +68,7 @@ impl Reader {
         }
         leaving.store(true, Ordering::Relaxed);
         let again = SILENCE.as_secs();
-        tracing::error!(folder = %folder.display(), again, "the folder of states does not answer: it is passed over");
+        tracing::error!(folder = %folder.display(), again, "the folder of states does not answer: it is not used for a while");
         self.silence(|until| *until = Some(Instant::now() + SILENCE));
         None
     }

@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use super::{EXTENSION, Item, Order, Pending, file, path, touch};
 use crate::warm::Key;
 
-/// Files written between two looks at the whole folder, which another server may fill as well.
-const BETWEEN_LOOKS: usize = 64;
+/// Files written between two scans of the whole folder, which another server may fill as well.
+const BETWEEN_SCANS: usize = 64;
 
-/// Files looked at between two signs that the writer goes on.
-const BETWEEN_SIGNS: usize = 100;
+/// Files scanned between two reports of progress.
+const BETWEEN_REPORTS: usize = 100;
 
-/// How the names of temporary files begin. So many random letters and digits follow.
+/// Beginning of the names of temporary files. So many random letters and digits follow.
 const WRITING: &str = "writing-";
 const RANDOM: usize = 6;
 
@@ -42,9 +42,9 @@ impl Writer {
 
     pub fn run(mut self, orders: &Receiver<Order>) {
         let mut bytes = self.make_room(0);
-        let mut unlooked = 0;
+        let mut unscanned = 0;
         for order in orders {
-            // A look at a large folder takes long, and is no sign that it takes nothing.
+            // A scan of a large folder takes long, but it is progress.
             Pending::lock(&self.pending).moves();
             let Item { key, state, fills } = match order {
                 Order::Write(item) => item,
@@ -61,15 +61,15 @@ impl Writer {
                 Pending::lock(&self.pending).remove(&key);
                 continue;
             }
-            // Nothing is evicted for a state that is not written.
+            // No file is deleted for a state that is not written.
             let too_large = size > self.limit / 2;
-            unlooked += 1;
-            if !too_large && (unlooked >= BETWEEN_LOOKS || is_full(bytes)) {
-                unlooked = 0;
+            unscanned += 1;
+            if !too_large && (unscanned >= BETWEEN_SCANS || is_full(bytes)) {
+                unscanned = 0;
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
                 Pending::lock(&self.pending).moves();
             }
-            // Filling deletes nothing: it would delete what it wrote itself, and what traffic needs.
+            // Filling deletes no files: it would delete its own files and those that traffic needs.
             let refused = too_large || (fills && is_full(bytes));
             if !refused {
                 match self.write(&key, &state) {
@@ -85,7 +85,7 @@ impl Writer {
         self.touch_used();
     }
 
-    /// Deletes the file of a state, where there is one. Returns its bytes.
+    /// Deletes the file of a state, if there is one. Returns its bytes.
     fn delete(&self, key: &Key) -> u64 {
         let path = path(&self.folder, key);
         let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
@@ -99,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// Writes a state beside its place and moves it there. Returns the bytes written.
+    /// Writes a state to a temporary file and renames it. Returns the bytes written.
     fn write(&self, key: &Key, state: &[u8]) -> std::io::Result<u64> {
         let path = path(&self.folder, key);
         if path.exists() {
@@ -113,7 +113,7 @@ impl Writer {
         Ok(u64::try_from(header.len() + state.len()).unwrap_or(u64::MAX))
     }
 
-    /// States that are used from memory are not read from disk. Their files must not seem forgotten.
+    /// Touches the files of states that were used from memory, so that they do not count as unused.
     fn touch_used(&self) {
         let used = std::mem::take(&mut Pending::lock(&self.pending).used);
         for key in &used {
@@ -121,11 +121,11 @@ impl Writer {
         }
     }
 
-    /// The files of states. Deletes what a process left that ended while it wrote.
+    /// The files of states. Deletes temporary files of a process that ended while it wrote.
     fn files(&self) -> Files {
         let mut files = Vec::new();
         for (number, entry) in std::fs::read_dir(&self.folder).into_iter().flatten().flatten().enumerate() {
-            if number % BETWEEN_SIGNS == 0 {
+            if number % BETWEEN_REPORTS == 0 {
                 Pending::lock(&self.pending).moves();
             }
             let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
@@ -139,7 +139,7 @@ impl Writer {
         files
     }
 
-    /// Deletes the files used longest ago, where files and `coming` bytes exceed the bound, until they take nine tenths of it.
+    /// If the files and `coming` bytes exceed the bound, deletes the least recently used files until nine tenths of it are left.
     /// Returns the bytes of the files.
     fn make_room(&self, coming: u64) -> u64 {
         let mut bytes = sum(&self.files());

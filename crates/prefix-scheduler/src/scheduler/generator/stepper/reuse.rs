@@ -1,5 +1,4 @@
-//! Reuse of what earlier requests, and earlier rounds of a request, evaluated: prompt prefixes in the generator's cache, and saved
-//! states.
+//! Reuse of earlier evaluations: prompt prefixes in the generator's cache, and saved states.
 
 use super::super::active::{Active, Restorable};
 use super::{Stepper, lost};
@@ -7,17 +6,17 @@ use crate::model::{Batch, ModelError, Row};
 use crate::plan::{NodeId, Step};
 use crate::warm::scores;
 
-/// A segment after a passage up to this length is saved at first sight, as the passage is: the cue before the query.
+/// Up to this length the segment after a passage, the cue before the query, is saved at first sight like the passage.
 const SHORT: usize = 32;
 
 impl Stepper<'_> {
-    /// Gives a new request the prompt prefixes and states that are there.
+    /// Gives a new request the cached prompt prefixes and states.
     pub(super) fn reuse(&mut self, active: &mut Active) {
         let Some(store) = self.store else { return };
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
         for (index, state) in store.find(&keys, &active.job.held).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
-            // From disk, or from an earlier round, at whose sight the store had no room for it or no reason to keep it.
+            // From disk, or from an earlier round when the store did not admit it.
             let own = || {
                 let state = active.job.held.get(&key)?;
                 store.keep(key, active.job.plan.length(node), &state, true, false);
@@ -61,7 +60,7 @@ impl Stepper<'_> {
         active.job.held.remove(&key);
         let tokens = active.job.plan.tokens(node).to_vec();
         active.read_again(tokens.len());
-        // The server's count of spared tokens keeps these few: a counter that falls looks like a restart.
+        // The server's count of cached tokens still includes these few: a counter that falls looks like a restart.
         let rows: Vec<Row> = tokens
             .into_iter()
             .zip(positions)
@@ -82,27 +81,27 @@ impl Stepper<'_> {
         }
     }
 
-    /// Drops the states that a request made or restored: one of them may be the cause of what is not a number, and the next request
-    /// with that passage would fail as well.
+    /// Drops the states that a request made or restored. One of them may be the cause of a score that is not a number, and the next
+    /// request with that passage would fail as well.
     pub(super) fn drop_states(&mut self, index: usize) {
         self.dirty = true;
         let active = &self.active[index];
         if let Some(store) = self.store {
-            // Each under both names: a state may be cached without the scores that its key asks for.
+            // With both keys: a state may be cached without the scores that its key names.
             let both = active.job.keys.iter().flat_map(|(_, key)| [key.with_scores(), key.without_scores()]);
             both.for_each(|key| store.drop_state(&key));
         }
     }
 
-    /// Empties the cache where nothing is in work: behind a request whose scores are NaN, because its prompt prefixes and
-    /// its free cells spoil those of the next; and before each plan that must find the cells of a new cache.
+    /// Empties the cache if no request is active: after a request whose scores are NaN, because its prompt prefixes and its free
+    /// cells spoil the next request; and before each plan that needs the cells of a new cache.
     pub(super) fn cleanse(&mut self) {
         if !self.active.is_empty() || !(self.dirty || self.one_at_a_time) {
             return;
         }
         if self.dirty {
-            let kept = self.prefixes.clear();
-            self.release(&kept);
+            let sequences = self.prefixes.clear();
+            self.release(&sequences);
         }
         if self.prefixes.sequences() == 0 {
             self.generator.clear(self.dirty);
@@ -120,8 +119,8 @@ impl Stepper<'_> {
         )
     }
 
-    /// Keeps the prompt prefixes and the states of passages that the step completed.
-    pub(super) fn keep(&mut self, index: usize, step: &Step) {
+    /// Caches the prompt prefixes and the states of passages that the step completed.
+    pub(super) fn save(&mut self, index: usize, step: &Step) {
         let Some(store) = self.store else { return };
         for piece in &step.pieces {
             let active = &self.active[index];
@@ -132,11 +131,11 @@ impl Stepper<'_> {
             }
             if self.prefixes.wants(plan, node) {
                 let tokens = plan.tokens(node).to_vec();
-                self.keep_opening(tokens, sequence);
+                self.cache_prefix(tokens, sequence);
                 continue;
             }
             let Some(key) = active.key(node) else { continue };
-            // It may be named by a state with scores that could not be had: this one has none.
+            // The key may name a state with scores, which could not be found. This state has none.
             let key = if plan.scored_tokens(node) == 0 { key.without_scores() } else { key };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let (to_disk, own) = (active.job.fills, &active.job.held);
@@ -163,7 +162,7 @@ impl Stepper<'_> {
         }
     }
 
-    fn keep_opening(&mut self, tokens: Vec<crate::plan::Token>, sequence: usize) {
+    fn cache_prefix(&mut self, tokens: Vec<crate::plan::Token>, sequence: usize) {
         while !self.prefixes.room_for(tokens.len()) {
             let Some(oldest) = self.prefixes.evict() else { return };
             self.release(&[oldest]);
@@ -174,8 +173,8 @@ impl Stepper<'_> {
         }
         let Some(to) = self.free_sequences.pop() else { return };
         if let Err(error) = self.generator.fork(sequence, to, tokens.len()) {
-            tracing::error!(%error, "prompt prefix not kept");
-            // The copy may be there in part.
+            tracing::error!(%error, "prompt prefix not cached");
+            // A part of the copy may exist.
             self.release(&[to]);
             return;
         }

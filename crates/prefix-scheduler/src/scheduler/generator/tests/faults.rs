@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::plan::Finish;
-use crate::scheduler::worker::Service;
 
 struct Never;
 
@@ -48,7 +47,7 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
 }
 
 /// A job for a plan, and where its answer comes.
-fn job(plan: &Arc<Plan>, life: u64) -> (Job, oneshot::Receiver<Result<Outcome, ScheduleError>>) {
+fn job(plan: &Arc<Plan>) -> (Job, oneshot::Receiver<Result<Outcome, ScheduleError>>) {
     let (reply, answer) = oneshot::channel();
     let job = Job {
         samples: false,
@@ -64,7 +63,6 @@ fn job(plan: &Arc<Plan>, life: u64) -> (Job, oneshot::Receiver<Result<Outcome, S
         queued: None,
         events: None,
         reply,
-        life,
         ledger: Ledger::default(),
     };
     (job, answer)
@@ -74,35 +72,10 @@ fn job(plan: &Arc<Plan>, life: u64) -> (Job, oneshot::Receiver<Result<Outcome, S
 #[test]
 fn a_missing_sequence_is_an_error_and_never_sequence_0() {
     let plan = plan(&["ab"], "?x", 3);
-    let (job, _answer) = job(&plan, 0);
+    let (job, _answer) = job(&plan);
     let mut active = active::Active::new(job, Walk::new(plan, 100, 4), 100, 4);
     let mut free = vec![7];
     assert_eq!(active.hold(0, &mut free), Ok(7));
     assert_eq!(active.hold(0, &mut free), Ok(7), "held already");
     assert!(active.hold(1, &mut free).is_err());
-}
-
-/// A job that came between the death of the worker and its next life stayed in the backlog for ever.
-#[test]
-fn a_job_that_is_turned_away_leaves_the_backlog() {
-    let stats = Arc::new(Stats::default());
-    let backlog = || stats.backlog.load(Ordering::SeqCst);
-    let loader: Loader = Box::new(|_| Ok(()));
-    let (shown, template) = (Arc::clone(&stats), String::new());
-    let mut service = GeneratorService { loader, stats: shown, store: None, template, one_at_a_time: false };
-    let plan = plan(&["ab"], "?x", 3);
-    let tokens = plan.cost().tokens;
-    let (early, mut early_answer) = job(&plan, stats.hand_over(tokens));
-    assert_eq!(backlog(), tokens);
-    service.abandon(&ScheduleError::Unavailable);
-    assert_eq!(backlog(), 0);
-    let (late, mut late_answer) = job(&plan, stats.hand_over(tokens));
-    // The first one was in the queue when the worker died: its tokens are gone already.
-    service.turn_away(early);
-    assert_eq!(backlog(), tokens);
-    service.turn_away(late);
-    assert_eq!(backlog(), 0);
-    for answer in [&mut early_answer, &mut late_answer] {
-        assert_eq!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed));
-    }
 }

@@ -79,7 +79,7 @@ fn what_samples_did_not_take_is_nobodys_work() {
     bench.scheduler.admit(&call, 5_000, Kind::Reads).unwrap();
     bench.runtime.block_on(bench.scheduler.run(plan, &call, None)).unwrap();
     assert!(bench.scheduler.ledger().total() > 4_000);
-    bench.scheduler.settle(&call);
+    bench.scheduler.release_estimate(&call);
     assert_eq!(bench.scheduler.ledger().total(), 0);
 }
 
@@ -97,30 +97,32 @@ fn begins(bench: &Bench, calls: &[(&'static str, Call)], plan: &Arc<Plan>) -> Ve
 }
 
 #[test]
-fn the_order_of_the_queue_is_that_of_line() {
+fn later_rounds_go_first_then_priority_then_the_deadline() {
     let bench = warm();
     let admission = Admission::new(64);
-    let call = |caller: &str, level: u8| {
-        let terms = Terms { caller: caller.into(), priority: Priority::new(level).unwrap(), ..Terms::default() };
+    let call = |level: u8, deadline: Option<u64>| {
+        let deadline = deadline.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let terms = Terms { priority: Priority::new(level).unwrap(), deadline, ..Terms::default() };
         admission.admit(terms, Place::Generator).unwrap()
     };
-    let plan = plan(&["abcd", "dcba"], "?x", 10);
-    let begun = call("heavy", 5);
+    // One of them fits at a time.
+    let plan = plan(&["abcd"], "?x", 60);
+    let begun = call(9, None);
     bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &begun, None)).unwrap();
     assert_eq!(begun.spent(), plan.cost().tokens);
-    let mut calls: Vec<_> = (0..6).map(|_| ("heavy", call("heavy", 5))).collect();
-    calls.push(("light", call("light", 5)));
-    calls.push(("urgent", call("heavy", 1)));
+    let mut calls: Vec<_> = (0..3).map(|_| ("patient", call(5, None))).collect();
+    calls.push(("late", call(5, Some(300))));
+    calls.push(("soon", call(5, Some(200))));
+    calls.push(("urgent", call(1, None)));
     calls.push(("begun", begun));
     // The most urgent one holds the generator until all others wait.
-    let first = call("first", 0);
+    let first = call(0, None);
     let (scheduler, long) = (bench.scheduler.clone(), self::plan(&["abcdef"], "?x", 60));
     let holds = bench.runtime.spawn(async move { scheduler.run(long, &first, None).await });
     std::thread::sleep(Duration::from_millis(30));
     let order = begins(&bench, &calls, &plan);
     bench.runtime.block_on(holds).unwrap().unwrap();
-    let place = |name| order.iter().position(|other| *other == name).unwrap();
-    assert!(place("urgent") < 2 && place("begun") < 2 && place("light") <= 3, "{order:?}");
+    assert_eq!(order, ["begun", "urgent", "soon", "late", "patient", "patient", "patient"]);
     drop(calls);
     assert_eq!((bench.settled_cells(), admission.in_flight()), (0, 0));
 }
@@ -130,15 +132,15 @@ fn the_order_of_the_queue_is_that_of_line() {
 fn lists_of_one_call_leave_others_their_turn() {
     let bench = warm();
     let admission = Admission::new(64);
-    let call = |caller: &str, level: u8| {
-        let terms = Terms { caller: caller.into(), priority: Priority::new(level).unwrap(), ..Terms::default() };
+    let call = |level: u8| {
+        let terms = Terms { priority: Priority::new(level).unwrap(), ..Terms::default() };
         admission.admit(terms, Place::Generator).unwrap()
     };
     // Three of them fit, or one.
     for (length, fit) in [(30, 3), (80, 1)] {
-        let (plan, many) = (plan(&["abcd"], "?x", length), call("many", 8));
+        let (plan, many) = (plan(&["abcd"], "?x", length), call(8));
         let mut calls = vec![("many", many); 10];
-        calls.push(("urgent", call("urgent", 0)));
+        calls.push(("urgent", call(0)));
         let order = begins(&bench, &calls, &plan);
         let place = order.iter().position(|name| *name == "urgent").unwrap();
         assert!(place <= 2 * fit, "{fit} fit: {order:?}");
@@ -156,41 +158,42 @@ fn prompts_are_let_in_beside_samples() {
         bench.scheduler.stats().pace.record(1, Duration::from_millis(20), false);
     }
     let admission = Admission::new(8);
-    let call = |caller: &str| {
+    let call = || {
         let deadline = Some(Instant::now() + Duration::from_secs(3));
-        admission.admit(Terms { caller: caller.into(), deadline, ..Terms::default() }, Place::Generator).unwrap()
+        admission.admit(Terms { deadline, ..Terms::default() }, Place::Generator).unwrap()
     };
-    let samples = call("a");
+    let samples = call();
     bench.scheduler.admit(&samples, 600, Kind::Draws).unwrap();
-    bench.scheduler.admit(&call("b"), 600, Kind::Reads).unwrap();
-    assert!(bench.scheduler.admit(&call("b"), 600, Kind::Draws).is_err(), "samples wait for samples");
+    bench.scheduler.admit(&call(), 600, Kind::Reads).unwrap();
+    assert!(bench.scheduler.admit(&call(), 600, Kind::Draws).is_err(), "samples wait for samples");
 }
 
 #[test]
 fn admission_counts_what_others_reserved_and_gives_it_back() {
     let bench = warm();
     let admission = Admission::new(8);
-    let call = |caller: &str, time: u64| {
+    let call = |time: u64, priority| {
         let deadline = Some(Instant::now() + Duration::from_millis(time));
-        admission.admit(Terms { caller: caller.into(), deadline, ..Terms::default() }, Place::Generator).unwrap()
+        admission.admit(Terms { priority, deadline, ..Terms::default() }, Place::Generator).unwrap()
     };
-    let first = call("a", 1_000);
-    bench.scheduler.admit(&first, 500, Kind::Reads).unwrap();
+    let (normal, reads) = (Priority::NORMAL, Kind::Reads);
+    let first = call(1_000, normal);
+    bench.scheduler.admit(&first, 500, reads).unwrap();
     assert_eq!(bench.scheduler.ledger().total(), 500);
-    let second = call("a", 1_000);
-    let refused = bench.scheduler.admit(&second, 500, Kind::Reads).unwrap_err();
+    let second = call(1_100, normal);
+    let refused = bench.scheduler.admit(&second, 500, reads).unwrap_err();
     let ScheduleError::Overloaded { retry_after } = refused else { panic!("{refused}") };
     assert!(retry_after > Duration::from_millis(50) && retry_after < Duration::from_secs(1), "{retry_after:?}");
-    bench.scheduler.admit(&call("b", 2_000), 500, Kind::Reads).unwrap();
-    assert_eq!(
-        bench.scheduler.admit(&call("c", 100), 900, Kind::Reads),
-        Err(Stopped::DeadlineExceeded.into()),
-        "not even alone"
-    );
-    assert!(bench.scheduler.admit_unread(&call("a", 300)).is_err());
-    bench.scheduler.admit_unread(&call("a", 2_000)).unwrap();
+    bench.scheduler.admit(&call(2_000, normal), 500, reads).unwrap();
+    bench.scheduler.admit(&call(900, normal), 500, reads).expect("its deadline is earlier");
+    bench.scheduler.admit(&call(1_100, Priority::HIGH), 500, reads).expect("it is more urgent");
+    let hopeless = bench.scheduler.admit(&call(100, normal), 900, reads);
+    assert_eq!(hopeless, Err(Stopped::DeadlineExceeded.into()), "not even alone");
+    bench.scheduler.admit_unread(&call(300, normal)).expect("its deadline is the earliest");
+    assert!(bench.scheduler.admit_unread(&call(300, Priority::LOW)).is_err());
+    bench.scheduler.admit_unread(&call(2_000, Priority::LOW)).unwrap();
     drop(first);
-    assert_eq!(bench.scheduler.ledger().total(), 0, "the second was not entered, and b has ended");
-    bench.scheduler.admit(&second, 500, Kind::Reads).unwrap();
-    bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000, Kind::Reads).unwrap();
+    assert_eq!(bench.scheduler.ledger().total(), 0, "the second was not entered, and the others have ended");
+    bench.scheduler.admit(&second, 500, reads).unwrap();
+    bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000, reads).unwrap();
 }
