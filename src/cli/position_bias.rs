@@ -6,7 +6,6 @@ use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
 use crate::app::profile_file::{Origin, built_in};
-use engine::models;
 use engine::prompt::TEMPLATE_VERSION;
 use protocol::{client, v1};
 

@@ -1,7 +1,7 @@
 use super::*;
 use engine::fusion::mixture;
 use engine::types::{
-    Arrangement, ContextOrder, FusionReport, Ground, Passage, Ranked, Reranked, Scaling, Source, Usage,
+    Arrangement, ContextOrder, FusionReport, Ground, Passage, Ranked, RankingStage, Reranked, Scaling, Source, Usage,
 };
 
 /// The model's share, and the built-in one of the cosines.
@@ -35,8 +35,8 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
         standard_error: None,
         outranks_next: None,
         tokens_cut: 0,
-        stage: Stage::Alone,
-        signals: None,
+        stage: RankingStage::Alone,
+        score_parts: None,
     };
     let mut passages: Vec<Ranked> = rows.iter().enumerate().map(ranked).collect();
     passages.sort_by(|left, right| right.utility.total_cmp(&left.utility));
@@ -179,7 +179,7 @@ fn neighbours_by_hand() {
     // Places refined together stay first, whatever values the others have. Unread passages come last, by the
     // retriever's scores.
     let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
-    staged.stages = vec![Stage::Together, Stage::Alone, Stage::Retriever, Stage::Retriever];
+    staged.stages = vec![RankingStage::Together, RankingStage::Alone, RankingStage::Retriever, RankingStage::Retriever];
     let pairs: Vec<(bool, bool)> =
         staged.neighbours(shares(0.6)).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
     assert_eq!(pairs, [(false, false), (false, true)]);
@@ -200,7 +200,7 @@ fn an_order_of_choice_is_judged_as_it_is_served() {
 #[test]
 fn mixes_are_compared_before_the_refinement() {
     let mut staged = list(&[(9.0, 1.0, false), (8.0, 2.0, false), (1.0, 9.0, true)], true);
-    staged.stages[..2].fill(Stage::Together);
+    staged.stages[..2].fill(RankingStage::Together);
     assert_eq!(staged.ndcg(shares(0.0)), Some(1.0), "the retriever alone has the relevant one first");
     assert_eq!(staged.ndcg(shares(1.0)), Some(0.5));
     assert!(staged.f1_by_number(shares(0.0)).unwrap()[0] > 0.9 && staged.logits(shares(0.0))[2] > 0.0);
@@ -211,7 +211,7 @@ fn mixes_are_compared_before_the_refinement() {
 #[test]
 fn unrefined_passages_keep_the_values_that_placed_them() {
     let mut staged = list(&[(34.0, 10.0, true), (20.0, 9.9, false), (12.0, 2.0, false), (6.0, 9.0, false)], true);
-    staged.stages[..2].fill(Stage::Together);
+    staged.stages[..2].fill(RankingStage::Together);
     staged.alone[..2].copy_from_slice(&[20.0, 19.8]);
     // Before the refinement: 20 · (0.6 · u / 20 + 0.4 · r / 10) over 1.
     let alone = |u: f64, r: f64| 20.0 * (0.6 * u / 20.0 + 0.4 * r / 10.0);
@@ -292,13 +292,13 @@ fn without_cosines_no_place_is_refined_by_them() {
     let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false), (7.0, 8.0, false)];
     let refined = |cosines: Option<Vec<f64>>| {
         let mut one = list_beside(&rows, true, cosines);
-        one.stages[..3].fill(Stage::Together);
+        one.stages[..3].fill(RankingStage::Together);
         one
     };
     let plain = Shares { weight: mixture::WEIGHT, embedding: 0.0 };
     let beside = refined(Some(vec![0.1, 0.9, 0.1, 0.1])).without_cosines();
     assert_eq!(beside.logits(plain), list(&rows, true).logits(plain));
     let best = refined(None);
-    assert_eq!(best.stages[..3], [Stage::Together; 3]);
+    assert_eq!(best.stages[..3], [RankingStage::Together; 3]);
     assert_ne!(best.without_cosines().logits(plain), list(&rows, true).logits(plain), "it was refined without cosines");
 }
