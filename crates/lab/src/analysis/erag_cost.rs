@@ -17,6 +17,7 @@ use serde_json::json;
 use super::coefficient::{cutoffs, resampled};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, TIMES, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
@@ -26,7 +27,6 @@ use engine::belief::{BeliefRequest, SampleOptions};
 use engine::rerank::Passage;
 use numeric::real;
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 
 /// Least list size that is compared, unless the lists are shorter.
 const LEAST: usize = 5;

@@ -33,14 +33,15 @@ use serde_json::Value;
 
 use self::settings::ANSWER_TOKENS;
 pub use self::settings::Settings;
+use crate::study::backend::{Backend, Refusal};
 use crate::study::data::{Data, Question, Sources};
+use crate::study::identity::ModelIdentity;
 use crate::study::journal::Entry;
 use crate::study::report::{Report, generator_note, intervals_note, machine, model, passages_note};
 use crate::study::{Answered, Event, Finished, Results, Study, StudyError, fingerprint, manifest};
 use engine::Engine;
 use engine::rerank::{Passage, RerankRequest};
 use engine::task::Task;
-use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
 /// The key of what differs between runs. It is kept beside the results, and it is missing if that file is lost.
 pub const TIMES: &str = "times";
@@ -189,13 +190,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// A refusal that says to leave out `--server`.
     pub fn engine(&self) -> Result<&'a Engine, Refusal> {
-        match self.backend {
-            Backend::Local(engine) => Ok(engine),
-            Backend::Server(_) => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
-                "{} needs what the protocol does not carry; run it without --server, where the model is",
-                self.about.name
-            )))),
-        }
+        Ok(self.backend.engine(self.about.name)?)
     }
 
     /// A request to rank these passages of a question.

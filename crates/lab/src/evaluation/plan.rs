@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 use super::Settings;
 use super::data::Data;
 use super::methods::Ranker;
+use crate::study::identity::ModelIdentity;
 use crate::study::manifest::{self, Uses};
 use crate::study::{StudyError, distinct};
 use engine::belief::SampleOptions;
 use engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
 use engine::models::Role;
 use engine::task::TaskKind;
-use protocol::backend::ModelIdentity;
 use rag_metrics::rank::Metric;
 
 /// The settings, applied to the data.

@@ -30,6 +30,8 @@ const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
 pub(super) struct Edge {
     pub engine: Engine,
     pub admission: Admission,
+    /// True for callers in this process. Their calls need no permit and are never refused for what others do.
+    pub local: bool,
     /// Largest message in bytes, read or sent (`server.message_bytes`).
     pub message_bytes: usize,
     /// How long a stream may wait for its next question; `None` for no bound.
@@ -39,6 +41,9 @@ pub(super) struct Edge {
 impl Edge {
     /// Takes a place for a call, where what it works with is done.
     pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
+        if self.local {
+            return Ok(Call::local_with(terms.deadline));
+        }
         let reads = GENERATOR.contains(&terms.operation.as_str());
         let fills = terms.operation == WARM;
         let unread = UNREAD.contains(&terms.operation.as_str());
@@ -57,6 +62,9 @@ impl Edge {
     /// unary call without a deadline may wait for the work before it, and is refused as that is: a deadline makes the wait
     /// shorter, and a far one not longer.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
+        if self.local {
+            return Ok(Call::local_with(terms.deadline));
+        }
         let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
         let admitted = self.admission.admit_when_free(terms, place);

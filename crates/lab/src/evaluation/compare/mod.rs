@@ -21,13 +21,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use self::summary::Summary;
+use crate::study::backend::Backend;
 use crate::study::data::{Data, Question};
+use crate::study::identity::ModelIdentity;
 use crate::study::manifest::{self, Uses};
 use crate::study::{Event, Finished, Study, StudyError, distinct};
 use engine::methods::{self, MethodRef};
 use engine::opening::Opening;
 use engine::prompt::Frame;
-use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
 /// The row of the retriever's order.
