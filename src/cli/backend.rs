@@ -16,7 +16,7 @@ pub(super) async fn open(
     config: &Config,
 ) -> Result<Client, Failure> {
     Ok(match server {
-        Some(address) => Client::new(connection.server(address)?, config.server.message_bytes),
+        Some(address) => connection.client(address, config)?,
         None => local(app::engine(config).await?),
     })
 }

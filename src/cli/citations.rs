@@ -14,7 +14,6 @@ use files::Warnings;
 use files::cited::{self, CitingAnswer};
 use numeric::mean;
 use prefix_scheduler::call::Call;
-use protocol::client::Client;
 use protocol::convert_citation::response;
 use protocol::v1;
 use rag_metrics::citation::OutOfRange;
@@ -98,8 +97,7 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     let given = cited::answers(&args.input, &mut warnings)?;
     output::warn(&warnings);
     let requests: Vec<(Source, CitationRequest)> = given.into_iter().map(|one| args.request(one)).collect();
-    let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
-    let client = server.map(|server| Client::new(server, config.server.message_bytes));
+    let client = args.server.as_ref().map(|address| args.connection.client(address, &config)).transpose()?;
     let judge = if client.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
     let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok::<(), Failure>(()));

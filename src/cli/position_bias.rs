@@ -8,7 +8,6 @@ use crate::app;
 use crate::app::profile_file::{Origin, built_in};
 use engine::models;
 use engine::prompt::TEMPLATE_VERSION;
-use protocol::client::Client;
 use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
 use protocol::v1;
 
@@ -27,9 +26,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     let answer = match &args.server {
-        Some(address) => {
-            Client::new(args.connection.server(address)?, config.server.message_bytes).position_bias().await?
-        }
+        Some(address) => args.connection.client(address, &config)?.position_bias().await?,
         None => {
             let located = app::identify(models::Role::Generator, &config.generator, &config.store);
             let located = located.map_err(anyhow::Error::from)?;

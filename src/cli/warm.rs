@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::connection::ConnectionArgs;
-use super::{Failure, SettingsArgs, backend, input, output};
+use super::{Failure, SettingsArgs, input, output};
 use crate::{app, telemetry};
 use engine::rerank::Passage;
 use files::{Empty, Warnings};
@@ -62,7 +62,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     numbered.retain(|(_, passage)| !passage.text.trim().is_empty());
     let (lines, passages): (Vec<usize>, Vec<Passage>) = numbered.into_iter().unzip();
     let client = match &args.server {
-        Some(_) => backend::open(args.server.as_deref(), &args.connection, &config).await?,
+        Some(address) => args.connection.client(address, &config)?,
         None if config.scheduler.warm.disk.is_none() => {
             return Err(Failure::Input(
                 "passage_cache.disk: must be set, or --server: states in memory are lost when this command ends".into(),

@@ -34,7 +34,7 @@ async fn ask(server: &Running, token: Option<&str>) -> Result<(), ClientError> {
 }
 
 fn is_unauthenticated(outcome: &Result<(), ClientError>) -> bool {
-    matches!(outcome, Err(ClientError::Refused { code, .. }) if code == "Unauthenticated")
+    matches!(outcome, Err(ClientError::Refused { code, .. }) if *code == Code::Unauthenticated)
 }
 
 async fn services(server: &Running) -> Result<usize, Status> {

@@ -1,16 +1,18 @@
 //! The gRPC client of the command line, for a server and for the services in this process.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_stream::StreamExt;
+use tonic::Code;
 use tonic::body::Body;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{Service, ServiceExt};
 
 use super::connect::{Server, Services};
 use super::v1::belief_service_client::BeliefServiceClient;
@@ -45,10 +47,10 @@ pub enum ClientError {
         problem: String,
     },
     /// The server answered with an error status, or is not serving.
-    #[error("{}{message}", label(code, *input))]
+    #[error("{}{message}", label(*code, *input))]
     Refused {
-        /// The status code's name.
-        code: String,
+        /// The status code.
+        code: Code,
         /// True if the request is at fault.
         input: bool,
         /// Error message of the server.
@@ -59,20 +61,20 @@ pub enum ClientError {
 }
 
 /// The code before an error message, unless the request or the configuration is at fault: then the message says enough.
-fn label(code: &str, input: bool) -> String {
-    if input || code == PRECONDITION { String::new() } else { format!("{code}: ") }
+fn label(code: Code, input: bool) -> String {
+    if input || code == Code::FailedPrecondition { String::new() } else { format!("{code:?}: ") }
 }
 
 impl ClientError {
     /// A request that is at fault.
     #[must_use]
-    pub fn input(message: String) -> Self {
-        Self::refused("InvalidArgument", true, message)
+    pub const fn input(message: String) -> Self {
+        Self::refused(Code::InvalidArgument, true, message)
     }
 
     /// A refusal that a retry does not change.
-    fn refused(code: &str, input: bool, message: String) -> Self {
-        Self::Refused { code: code.to_owned(), input, message, retry: None }
+    const fn refused(code: Code, input: bool, message: String) -> Self {
+        Self::Refused { code, input, message, retry: None }
     }
 
     /// True if the request is at fault. Other requests may be answered.
@@ -93,8 +95,8 @@ impl ClientError {
 
     /// True if the server is not set up for the request.
     #[must_use]
-    pub fn is_precondition(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == PRECONDITION)
+    pub const fn is_precondition(&self) -> bool {
+        matches!(self, Self::Refused { code: Code::FailedPrecondition, .. })
     }
 }
 
@@ -103,18 +105,12 @@ impl From<tonic::Status> for ClientError {
         // Quota details say that the request exceeds its budget. A full queue has the same code without these details.
         let budget = tonic_types::StatusExt::get_details_quota_failure(&status).is_some();
         // OUT_OF_RANGE: the message is larger than the server accepts.
-        let input = matches!(status.code(), tonic::Code::InvalidArgument | tonic::Code::OutOfRange) || budget;
+        let input = matches!(status.code(), Code::InvalidArgument | Code::OutOfRange) || budget;
         let told = tonic_types::StatusExt::get_details_retry_info(&status).and_then(|info| info.retry_delay);
-        let retry = told.or_else(|| (status.code() == tonic::Code::Unavailable).then_some(UNTOLD));
-        Self::Refused { code: format!("{:?}", status.code()), input, message: status.message().to_owned(), retry }
+        let retry = told.or_else(|| (status.code() == Code::Unavailable).then_some(UNTOLD));
+        Self::Refused { code: status.code(), input, message: status.message().to_owned(), retry }
     }
 }
-
-/// The code of a server that is not set up for a request.
-const PRECONDITION: &str = "FailedPrecondition";
-
-/// The code of a server that has no slot or no time for a request.
-const BUSY: &str = "ResourceExhausted";
 
 /// Delay before a retry if the server does not state one.
 const UNTOLD: Duration = Duration::from_secs(1);
@@ -153,7 +149,7 @@ async fn check(server: &Server) -> Result<(), ClientError> {
     let answer = client.check(HealthCheckRequest { service: String::new() }).await?;
     match answer.into_inner().status() {
         ServingStatus::Serving => Ok(()),
-        other => Err(ClientError::refused("Unavailable", false, format!("the server is {}", other.as_str_name()))),
+        other => Err(ClientError::refused(Code::Unavailable, false, format!("the server is {}", other.as_str_name()))),
     }
 }
 
@@ -194,13 +190,13 @@ impl Client {
     /// A client of services in this process.
     pub fn in_process<S>(services: S) -> Self
     where
-        S: Service<http::Request<Body>, Response = http::Response<Body>, Error: Into<BoxError>, Future: Send + 'static>
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send + 'static>
             + Clone
             + Send
             + Sync
             + 'static,
     {
-        Self::of(Peer::Process(BoxCloneSyncService::new(services.map_err(Into::into))), usize::MAX)
+        Self::of(Peer::Process(BoxCloneSyncService::new(services.map_err(|never| match never {}))), usize::MAX)
     }
 
     fn of(peer: Peer, message_bytes: usize) -> Self {
@@ -241,7 +237,7 @@ impl Client {
         request: &RerankRequest,
         on_progress: impl Fn(u64, u64),
     ) -> Result<(v1::RerankResponse, Duration), ClientError> {
-        let ask = async || {
+        self.timed(|| async {
             let mut client =
                 RerankServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
             let wire = v1::WatchRerankRequest { request: Some(convert::request_to_wire(request)) };
@@ -253,9 +249,10 @@ impl Client {
                     Some(Event::Planned(_) | Event::Interim(_)) | None => {}
                 }
             }
-            Err(ClientError::refused("Unavailable", false, "the stream ended without an answer".to_owned()))
-        };
-        self.timed(ask).await.map_err(|error| error.within("request."))
+            Err(ClientError::refused(Code::Unavailable, false, "the stream ended without an answer".to_owned()))
+        })
+        .await
+        .map_err(|error| error.within("request."))
     }
 
     /// Measures the utility of one question's passages. The response includes the answers if `return_answers` is set.
@@ -267,13 +264,13 @@ impl Client {
         request: &UtilityRequest,
         return_answers: bool,
     ) -> Result<v1::MeasureUtilityResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client =
                 UtilityServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
             let wire = convert_belief::utility_request_to_wire(request, return_answers);
             Ok(client.measure_utility(wire).await?.into_inner())
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
     /// Evaluates the retrieval of one question. The response includes the answers if `return_answers` is set.
@@ -285,13 +282,13 @@ impl Client {
         request: &EvaluateRequest,
         return_answers: bool,
     ) -> Result<v1::EvaluateRetrievalResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client =
                 UtilityServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
             let wire = convert_evaluate::request_to_wire(request, return_answers);
             Ok(client.evaluate_retrieval(wire).await?.into_inner())
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
     /// Judges pairs of texts, each text after the question. Returns one verdict per pair, in input order.
@@ -303,7 +300,7 @@ impl Client {
             premise: pair.premise.to_string(),
             hypothesis: pair.hypothesis.to_string(),
         };
-        let ask = async || {
+        self.patiently(|| async {
             let mut client =
                 BeliefServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
             let wire = v1::EntailRequest { pairs: pairs.iter().map(pair).collect(), question: question.to_owned() };
@@ -312,9 +309,9 @@ impl Client {
                 return Ok(verdicts);
             }
             let message = format!("{} verdicts for {} pairs", verdicts.len(), pairs.len());
-            Err(ClientError::refused("Internal", false, message))
-        };
-        self.patiently(ask).await
+            Err(ClientError::refused(Code::Internal, false, message))
+        })
+        .await
     }
 
     /// Checks the citations of an answer.
@@ -322,12 +319,12 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn check_citations(&self, request: &CitationRequest) -> Result<v1::CheckCitationsResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client =
                 BeliefServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
             Ok(client.check_citations(convert_citation::request_to_wire(request)).await?.into_inner())
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
     /// Evaluates passages for the cache. `on_progress` receives the progress so far; the last message is returned.
@@ -339,7 +336,7 @@ impl Client {
         passages: &[Passage],
         on_progress: impl Fn(&v1::WarmPassagesResponse),
     ) -> Result<v1::WarmPassagesResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client = RerankServiceClient::new(self.services().await?);
             let wire = v1::WarmPassagesRequest { passages: convert::passages_to_wire(passages) };
             let mut events = client.warm_passages(wire).await?.into_inner();
@@ -349,8 +346,8 @@ impl Client {
                 on_progress(&last);
             }
             Ok(last)
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
     /// Fetches version, models, limits and state of the server.
@@ -358,11 +355,11 @@ impl Client {
     /// # Errors
     /// [`ClientError`], also if the server has not read its generators yet.
     pub async fn server_info(&self) -> Result<v1::GetServerInfoResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client = ModelServiceClient::new(self.services().await?);
             known(client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner())
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
     /// Fetches all position profiles of the server's generator.
@@ -370,14 +367,17 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn position_bias(&self) -> Result<v1::GetPositionBiasResponse, ClientError> {
-        let ask = async || {
+        self.patiently(|| async {
             let mut client = ModelServiceClient::new(self.services().await?);
             Ok(client.get_position_bias(v1::GetPositionBiasRequest::default()).await?.into_inner())
-        };
-        self.patiently(ask).await
+        })
+        .await
     }
 
-    async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
         Ok(self.timed(ask).await?.0)
     }
 
@@ -387,7 +387,10 @@ impl Client {
     ///
     /// A server refuses those of many concurrent requests that would wait too long for the others. While it answers some
     /// of them, it does not count as busy for too long.
-    async fn timed<T>(&self, ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<(T, Duration), ClientError> {
+    async fn timed<T, F>(&self, ask: impl Fn() -> F) -> Result<(T, Duration), ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
         let (mut refused, mut since) = (None, None);
         loop {
             let before = self.asking.load(Ordering::Relaxed);
@@ -409,7 +412,8 @@ impl Client {
             // Measured from the first refusal, because a request itself may take longer.
             let now = Instant::now();
             let (first, since) = (*refused.get_or_insert(now), since.get_or_insert(now));
-            let busy = matches!(&error, ClientError::Refused { code, .. } if *code == BUSY);
+            // The server has no slot or no time for the request.
+            let busy = matches!(&error, ClientError::Refused { code: Code::ResourceExhausted, .. });
             // The server's work then includes other requests of this process.
             let with_others = busy && before.max(self.asking.load(Ordering::Relaxed)) > 0;
             let progress = self.answered.lock().map_or(first, |answered| answered.max(first));
@@ -451,7 +455,7 @@ fn known(info: v1::GetServerInfoResponse) -> Result<v1::GetServerInfoResponse, C
         return Ok(info);
     }
     let message = "the server has not read its generator yet".to_owned();
-    Err(ClientError::Refused { code: "Unavailable".to_owned(), input: false, message, retry: Some(UNTOLD) })
+    Err(ClientError::Refused { code: Code::Unavailable, input: false, message, retry: Some(UNTOLD) })
 }
 
 #[cfg(test)]
@@ -468,7 +472,7 @@ mod tests {
             other => unreachable!("{other}"),
         };
         let busy = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
-        let full = tonic::Status::with_error_details(tonic::Code::ResourceExhausted, "full", busy);
+        let full = tonic::Status::with_error_details(Code::ResourceExhausted, "full", busy);
         assert_eq!(told(full), (false, Some(Duration::from_secs(3))));
         assert_eq!(told(tonic::Status::unavailable("loading")), (false, Some(UNTOLD)));
         assert_eq!(told(tonic::Status::out_of_range("20 MiB")), (true, None));
@@ -493,13 +497,13 @@ mod tests {
     async fn a_server_that_answers_the_others_is_not_busy_for_too_long() {
         let mut client = Client::new("h:1".into(), 1).patient();
         client.patience = Duration::from_secs(1);
-        let refusal = |code: &str, delay| ClientError::Refused {
-            code: code.into(),
+        let refusal = |code, delay| ClientError::Refused {
+            code,
             message: "not now".into(),
             input: false,
             retry: Some(Duration::from_millis(delay)),
         };
-        let busy = || refusal(BUSY, 60_000);
+        let busy = || refusal(Code::ResourceExhausted, 60_000);
         let until = |end: Instant| move || async move { if Instant::now() < end { Err(busy()) } else { Ok(()) } };
         let in_hand = async |end: Instant| {
             let answer = async || {
@@ -517,15 +521,15 @@ mod tests {
         let (end, away) = (Instant::now() + Duration::from_millis(2_500), AtomicBool::new(true));
         let restarts = async || {
             if Instant::now() < end {
-                return Err(refusal(BUSY, 20));
+                return Err(refusal(Code::ResourceExhausted, 20));
             }
-            if away.swap(false, Ordering::Relaxed) { Err(refusal("Unavailable", 20)) } else { Ok(()) }
+            if away.swap(false, Ordering::Relaxed) { Err(refusal(Code::Unavailable, 20)) } else { Ok(()) }
         };
         assert!(tokio::join!(in_hand(end), client.patiently(restarts)).1.is_ok());
         // A server that fails for this question is not asked for ever just because it answers others.
         let end = Instant::now() + Duration::from_millis(2_500);
         let broken = async {
-            let answer = client.patiently(async || Err::<(), _>(refusal("Unavailable", 20))).await;
+            let answer = client.patiently(async || Err::<(), _>(refusal(Code::Unavailable, 20))).await;
             (answer, Instant::now())
         };
         let ((), (broken, ended)) = tokio::join!(in_hand(end), broken);
@@ -534,7 +538,7 @@ mod tests {
         client.patience = Duration::from_millis(50);
         let refused = async || {
             tokio::time::sleep(Duration::from_millis(2)).await;
-            Err::<(), _>(refusal(BUSY, 20))
+            Err::<(), _>(refusal(Code::ResourceExhausted, 20))
         };
         let both = async { tokio::join!(client.patiently(refused), client.patiently(refused)) };
         let (left, right) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, ServiceExt};
 
 use super::client::ClientError;
 
@@ -34,7 +35,7 @@ impl From<&str> for Server {
 const ALIVE: Duration = Duration::from_secs(30);
 
 /// The services of a server, at the other end of a connection or in this process.
-pub(super) type Services = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>;
+pub(super) type Services = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 impl Server {
     pub(super) async fn connect(&self) -> Result<Services, ClientError> {
@@ -74,7 +75,7 @@ impl Server {
             }
             request
         };
-        Ok(BoxCloneSyncService::new(channel.map_request(with_token).map_err(BoxError::from)))
+        Ok(BoxCloneSyncService::new(channel.map_request(with_token).map_err(|error| Status::from_error(error.into()))))
     }
 
     fn bearer(&self) -> Result<Option<HeaderValue>, ClientError> {

@@ -6,6 +6,7 @@ use super::Plan;
 use super::data::{List, Query};
 use super::line::{Line, Ranked};
 use super::methods::GIVEN;
+use crate::study::StudyError;
 use crate::study::backend::{Backend, Refusal};
 use engine::evaluate::{Annotator, EvaluateRequest};
 use engine::methods::MethodRef;

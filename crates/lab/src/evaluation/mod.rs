@@ -25,7 +25,7 @@ use self::methods::Ranker;
 pub use self::plan::Plan;
 use self::summary::Summary;
 use crate::study::backend::Backend;
-use crate::study::{Event, Finished, Named, Study, StudyError, fingerprint, journal, manifest, write};
+use crate::study::{Event, Finished, Named, Study, StudyError, fingerprint, identity, journal, manifest, write};
 use engine::belief::MeasureOptions;
 use engine::task::{Task, TaskKind};
 use rag_metrics::rank::Metric;

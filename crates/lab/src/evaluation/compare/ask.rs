@@ -16,6 +16,9 @@ use engine::methods::{self, MethodRef};
 use engine::opening::Opening;
 use engine::rerank::{MoiOptions, Passage, RerankRequest};
 use numeric::descending;
+use prefix_scheduler::call::Call;
+use protocol::convert::{self, Sent};
+use protocol::v1;
 
 /// What each row but `given` made of a list. Labels are not kept; they are read again.
 pub(super) type Rows = BTreeMap<String, Outcome>;
