@@ -17,7 +17,8 @@ use files::RELEVANT;
 use files::{Empty, Warnings};
 use moi::profile::{Profiles, Subject, shape};
 use prefix_scheduler::call::Call;
-use protocol::{client, v1};
+use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
+use protocol::v1;
 
 /// Measure the generator's position bias, or calibrate ranking methods, on labelled questions. The result is written to
 /// the store of models.
@@ -198,9 +199,9 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     output::complain(&format!("written: {}, from {all} questions of which {failed} failed", file.path().display()));
     let info = &engine.generator()?.info;
     position_bias::show(&v1::GetPositionBiasResponse {
-        profiles: client::local_profiles(&[(Origin::Calibrated, measured.profiles)]),
+        profiles: profiles_to_wire(&[(Origin::Calibrated, measured.profiles)]),
         model_sha256: info.sha256.clone(),
-        adapter: info.adapter.as_ref().map(client::local_adapter),
+        adapter: info.adapter.as_ref().map(adapter_to_wire),
         template_version: TEMPLATE_VERSION.to_owned(),
         problems: Vec::new(),
     })

@@ -14,8 +14,8 @@ use files::Warnings;
 use files::cited::{self, CitingAnswer};
 use numeric::mean;
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
-use protocol::{client, v1};
+use protocol::convert_citation::response;
+use protocol::v1;
 use rag_metrics::citation::OutOfRange;
 
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
@@ -97,19 +97,20 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     let given = cited::answers(&args.input, &mut warnings)?;
     output::warn(&warnings);
     let requests: Vec<(Source, CitationRequest)> = given.into_iter().map(|one| args.request(one)).collect();
-    let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
-    let judge = if server.is_none() { app::judge(&config)? } else { None };
+    let client = args.server.as_ref().map(|address| args.connection.client(address, &config)).transpose()?;
+    let judge = if client.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
     let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok::<(), Failure>(()));
     for (source, request) in requests {
-        let checked = match (&server, &judge) {
-            (Some(server), _) => {
-                let checked = client::check_citations(server, &request, config.server.message_bytes).await;
-                checked.map_err(Refusal::from)
+        let checked = match (&client, &judge) {
+            (Some(client), _) => {
+                let checked = client.check_citations(&request).await;
+                checked.map_err(|error| (error.is_input(), Failure::from(error)))
             }
+            // Services in this process would need a generator.
             (None, Some(judge)) => {
                 let checked = check_citations(&Call::local(), &config.limits, request, judge).await;
-                checked.map(client::local_citations).map_err(Refusal::from)
+                checked.map(response).map_err(|error| (error.is_input(), Failure::from(error)))
             }
             (None, None) => return Err(no_model()),
         };
@@ -117,12 +118,12 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
         match checked {
             Ok(answer) => answers.push((source, answer)),
             // Other answers may have verdicts. Without a model none has.
-            Err(Refusal::Question(problem)) => {
+            Err((true, problem)) => {
                 refused += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", source.line)));
             }
-            Err(Refusal::Fatal(error)) => {
-                ended = Err(error.into());
+            Err((false, error)) => {
+                ended = Err(error);
                 break;
             }
         }

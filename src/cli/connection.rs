@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Failure;
-use crate::config;
+use crate::config::{self, Config};
+use protocol::client::Client;
 use protocol::connect::Server;
 
 /// Heading of these options in the help. It is repeated for each, because a heading on the struct would apply to all
@@ -30,6 +31,11 @@ pub(super) struct ConnectionArgs {
 }
 
 impl ConnectionArgs {
+    /// A client of the server at `address`.
+    pub(super) fn client(&self, address: &str, config: &Config) -> Result<Client, Failure> {
+        Ok(Client::new(self.server(address)?, config.server.message_bytes))
+    }
+
     /// The server at `address`, which is `HOST:PORT` or a URL.
     pub(super) fn server(&self, address: &str) -> Result<Server, Failure> {
         let identity = match (&self.cert, &self.key) {

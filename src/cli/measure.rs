@@ -6,11 +6,12 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Failure, SettingsArgs, input, output};
+use super::{Failure, SettingsArgs, input, output, utility};
 use crate::app;
 use engine::sampling::measure_answers;
 use engine::types::{BeliefReport, MeasureInput, MeasureOptions, Response};
 use files::Warnings;
+use protocol::convert_belief;
 use rag_metrics::belief::seper::Aggregate;
 use rag_metrics::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};
 
@@ -225,19 +226,5 @@ fn measured(measured: Measured) -> Value {
 }
 
 fn belief(belief: &BeliefReport) -> Value {
-    let value = |estimate: &Estimate| measured(estimate.measured());
-    json!({
-        "seper_soft": belief.seper_soft.as_ref().map(value),
-        "seper_hard": belief.seper_hard.as_ref().map(value),
-        "semantic_entropy": value(&belief.semantic_entropy),
-        "semantic_entropy_count": value(&belief.semantic_entropy_count),
-        "semantic_entropy_corrected": belief.semantic_entropy_corrected.as_ref().map(value),
-        "predictive_entropy": value(&belief.predictive_entropy),
-        "perplexity": belief.perplexity.as_ref().map(value),
-        "lexical_similarity": belief.lexical_similarity.as_ref().map(value),
-        "cluster_of": belief.clusters.of,
-        "founders": belief.clusters.founders,
-        "weights": belief.weights,
-        "empty_answers": belief.empty,
-    })
+    utility::measures(&convert_belief::belief(belief, None))
 }

@@ -158,14 +158,10 @@ impl Failure {
 
 impl From<engine::types::EngineError> for Failure {
     fn from(error: engine::types::EngineError) -> Self {
-        use engine::types::EngineError;
-        match error {
-            EngineError::Invalid { .. }
-            | EngineError::TooLong { .. }
-            | EngineError::Budget { .. }
-            | EngineError::Pairs { .. }
-            | EngineError::Precondition(_) => Self::Input(error.to_string()),
-            other => Self::Other(other.into()),
+        if error.is_input() || matches!(error, engine::types::EngineError::Precondition(_)) {
+            Self::Input(error.to_string())
+        } else {
+            Self::Other(error.into())
         }
     }
 }
@@ -182,7 +178,7 @@ impl From<protocol::client::ClientError> for Failure {
         match &error {
             ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
             ClientError::Misused { .. } => Self::Input(error.to_string()),
-            ClientError::Refused { input, .. } if *input || error.is_precondition() => Self::Input(error.to_string()),
+            _ if error.is_input() || error.is_precondition() => Self::Input(error.to_string()),
             ClientError::Refused { .. } => Self::Other(error.into()),
         }
     }

@@ -7,7 +7,8 @@ use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
 use crate::app::profile_file::{Origin, built_in};
 use engine::prompt::TEMPLATE_VERSION;
-use protocol::{client, v1};
+use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
+use protocol::v1;
 
 /// Show the position-bias profiles of the generator: calibrated, learnt and built-in ones separately.
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     let answer = match &args.server {
-        Some(address) => client::position_bias(&args.connection.server(address)?).await?,
+        Some(address) => args.connection.client(address, &config)?.position_bias().await?,
         None => {
             let located = app::identify(engine::types::Role::Generator, &config.generator, &config.store);
             let located = located.map_err(anyhow::Error::from)?;
@@ -40,9 +41,9 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
                 profiles.push((Origin::BuiltIn, built_in(&measured, TEMPLATE_VERSION)));
             }
             v1::GetPositionBiasResponse {
-                profiles: client::local_profiles(&profiles),
+                profiles: profiles_to_wire(&profiles),
                 model_sha256: located.sha256,
-                adapter: located.adapter.as_ref().map(client::local_adapter),
+                adapter: located.adapter.as_ref().map(adapter_to_wire),
                 template_version: TEMPLATE_VERSION.to_owned(),
                 problems,
             }

@@ -10,18 +10,16 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
 use super::opening::OpeningArgs;
-use super::{Failure, SettingsArgs, input, output, rerank_lists};
+use super::{Failure, SettingsArgs, backend, input, output, rerank_lists};
 use crate::config::Config;
-use crate::{app, telemetry};
+use crate::telemetry;
 use engine::methods;
-use engine::types::{
-    Compression, ContextOrder, FusionMode, FusionOptions, Inline, MoiOptions, MoiOutcome, RerankEvent, RerankRequest,
-    Scheme,
-};
+use engine::types::ContextOrder;
+use engine::types::{Compression, Inline, MoiOptions, MoiOutcome, RerankRequest, Scheme};
+use engine::types::{FusionMode, FusionOptions};
 use files::Warnings;
 use moi::domain::Domain;
-use prefix_scheduler::call::Call;
-use protocol::{client, v1};
+use protocol::v1;
 
 /// Rerank passages, on a server or in this process.
 ///
@@ -306,7 +304,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     }
 }
 
-/// Reranks on the server at an address, or with a model loaded in this process, behind a progress bar.
+/// Reranks on a server or in this process, and shows a progress bar.
 pub(super) async fn ask(
     server: Option<&str>,
     connection: &ConnectionArgs,
@@ -314,28 +312,8 @@ pub(super) async fn ask(
     request: &RerankRequest,
 ) -> Result<v1::RerankResponse, Failure> {
     let bar = progress_bar();
-    let answer = match server {
-        Some(address) => {
-            let show = |done, total| advance(&bar, done, total);
-            client::rerank(&connection.server(address)?, request, config.server.message_bytes, show).await?
-        }
-        None => {
-            let engine = app::engine(config).await?;
-            let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-            let call = Call::local();
-            let work = engine.reranker.rerank(&call, request.clone(), Some(sender));
-            let show = async {
-                while let Some(event) = events.recv().await {
-                    if let RerankEvent::Progress { done, total } = event {
-                        advance(&bar, done as u64, total as u64);
-                    }
-                }
-            };
-            let (answer, ()) = tokio::join!(work, show);
-            let answer = answer?;
-            client::local_response(answer, request)
-        }
-    };
+    let client = backend::open(server, connection, config).await?;
+    let (answer, _) = client.watch_rerank(request, |done, total| advance(&bar, done, total)).await?;
     bar.finish_and_clear();
     Ok(answer)
 }

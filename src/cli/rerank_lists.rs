@@ -11,7 +11,7 @@ use super::{Failure, backend, input, output};
 use crate::config::Config;
 use engine::types::RerankRequest;
 use files::{Empty, Warnings, trec};
-use protocol::backend::Refusal;
+use protocol::client::ClientError;
 use protocol::v1;
 use rag_metrics::quoted;
 
@@ -31,14 +31,14 @@ pub(super) async fn run(
     let lists = read(file, is_trec.then_some(args.tag.as_str()), &mut warnings)?;
     output::warn(&warnings);
     // States of passages are cached, because lists of one collection share passages.
-    let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
+    let client = backend::open(args.server.as_deref(), &args.connection, config).await?.patient();
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
     let (mut refused, mut answered, mut uncalibrated, mut first) = (0, 0, Vec::new(), None);
     let answers = stream::iter(lists).map(async |(id, list): (String, input::Question)| {
         let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
         let answer = match list.fault {
-            Some(fault) => Err(Refusal::Question(fault)),
-            None => backend.rerank(&request).await,
+            Some(fault) => Err(ClientError::input(fault)),
+            None => client.rerank(&request).await,
         };
         (id, list.line, request, answer)
     });
@@ -59,16 +59,16 @@ pub(super) async fn run(
                 let answer = output::rerank_json(&answer, args.texts.then_some(&request));
                 format!("{}\n", named(&id, answer))
             }
-            Err(Refusal::Question(problem)) => left_out(problem),
+            Err(error) if error.is_input() => left_out(error.to_string()),
             // Calibrations depend on the list, so a single list may have none. If no list has one, that is reported once.
-            Err(Refusal::Fatal(error)) if request.auto_k && error.is_precondition() => {
+            Err(error) if request.auto_k && error.is_precondition() => {
                 if uncalibrated.is_empty() {
                     first = Some(error);
                 }
                 uncalibrated.push(line);
                 String::new()
             }
-            Err(Refusal::Fatal(error)) => {
+            Err(error) => {
                 bar.finish_and_clear();
                 output::complain(&format!("{} of {count} lists were done", bar.position()));
                 return Err(error.into());

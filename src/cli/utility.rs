@@ -14,7 +14,6 @@ use crate::telemetry;
 use engine::types::{SampleOptions, UtilityRequest};
 use files::{Empty, Warnings};
 use numeric::sampling::Sampling;
-use protocol::backend::Refusal;
 use protocol::v1;
 
 /// Measure how far passages move the generator's belief toward the reference answers.
@@ -140,11 +139,12 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     let all = questions.len() + faults;
     // Checked before the models are loaded: a fault would recur with every question.
     args.request(&questions[0]).check_settings()?;
-    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
+    let config = backend::for_measurements(&config);
+    let client = backend::open(args.server.as_deref(), &args.connection, &config).await?.patient();
     let bar = output::progress(questions.len(), "questions");
     let (started, mut tokens, mut failed) = (Instant::now(), 0, faults);
     let answers = stream::iter(&questions)
-        .map(async |question| (question, backend.utility(&args.request(question), args.samples).await));
+        .map(async |question| (question, client.utility(&args.request(question), args.samples).await));
     let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
     while let Some((question, answer)) = answers.next().await {
         match answer {
@@ -154,11 +154,11 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
                     break;
                 }
             }
-            Err(Refusal::Question(problem)) => {
+            Err(error) if error.is_input() => {
                 failed += 1;
-                bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
+                bar.suspend(|| output::complain(&format!("{name}:{}: {error}", question.line)));
             }
-            Err(Refusal::Fatal(error)) => {
+            Err(error) => {
                 bar.finish_and_clear();
                 output::complain(&format!("{} of {} questions were done", bar.position(), questions.len()));
                 return Err(error.into());
@@ -299,34 +299,39 @@ fn clusters(belief: &v1::Belief) -> String {
     text
 }
 
+fn measured(measured: Option<&v1::Measured>) -> Value {
+    measured.map_or(Value::Null, |m| json!({ "value": m.value, "standard_error": m.standard_error }))
+}
+
+/// Converts the measures of a context, without its answers, to JSON with the field names of the protocol.
+pub(super) fn measures(belief: &v1::Belief) -> Value {
+    json!({
+        "seper_soft": measured(belief.seper_soft.as_ref()), "seper_hard": measured(belief.seper_hard.as_ref()),
+        "semantic_entropy": measured(belief.semantic_entropy.as_ref()),
+        "semantic_entropy_count": measured(belief.semantic_entropy_count.as_ref()),
+        "semantic_entropy_corrected": measured(belief.semantic_entropy_corrected.as_ref()),
+        "predictive_entropy": measured(belief.predictive_entropy.as_ref()),
+        "perplexity": measured(belief.perplexity.as_ref()),
+        "lexical_similarity": measured(belief.lexical_similarity.as_ref()), "cluster_of": belief.cluster_of,
+        "founders": belief.founders, "weights": belief.weights, "empty_answers": belief.empty_answers,
+    })
+}
+
 /// Converts a response to JSON with the field names of the protocol.
 fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Value {
-    let measured = |measured: &Option<v1::Measured>| {
-        measured.as_ref().map(|m| json!({ "value": m.value, "standard_error": m.standard_error }))
-    };
     let belief = |belief: &v1::Belief| {
-        let answers: Vec<Value> = belief
-            .answers
-            .iter()
-            .map(|answer| {
-                json!({
-                    "text": answer.text, "log_likelihood": answer.log_likelihood,
-                    "tokens": answer.token_log_probabilities.len(),
-                    "finish_reason": answer.finish_reason().as_str_name(),
-                })
+        let answer = |answer: &v1::Answer| {
+            json!({
+                "text": answer.text, "log_likelihood": answer.log_likelihood,
+                "tokens": answer.token_log_probabilities.len(),
+                "finish_reason": answer.finish_reason().as_str_name(),
             })
-            .collect();
-        json!({
-            "seper_soft": measured(&belief.seper_soft), "seper_hard": measured(&belief.seper_hard),
-            "semantic_entropy": measured(&belief.semantic_entropy),
-            "semantic_entropy_count": measured(&belief.semantic_entropy_count),
-            "semantic_entropy_corrected": measured(&belief.semantic_entropy_corrected),
-            "predictive_entropy": measured(&belief.predictive_entropy), "perplexity": measured(&belief.perplexity),
-            "lexical_similarity": measured(&belief.lexical_similarity), "cluster_of": belief.cluster_of,
-            "founders": belief.founders, "weights": belief.weights, "empty_answers": belief.empty_answers,
-            "answers": answers,
-        })
+        };
+        let mut all = measures(belief);
+        all["answers"] = belief.answers.iter().map(answer).collect();
+        all
     };
+    let measured = |value: &Option<v1::Measured>| measured(value.as_ref());
     let utilities: Vec<Value> = answer
         .utilities
         .iter()

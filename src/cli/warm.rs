@@ -9,11 +9,11 @@ use serde_json::json;
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::{app, telemetry};
-use engine::Engine;
 use engine::types::Passage;
 use files::{Empty, Warnings};
-use prefix_scheduler::call::Call;
-use protocol::{client, v1};
+use protocol::client::ClientError;
+use protocol::v1;
+use server::rpc::server::local;
 
 /// Evaluate passages ahead of time, so that reranking them costs only the query.
 ///
@@ -34,15 +34,18 @@ pub(super) struct WarmArgs {
 }
 
 /// Position in the file and reason of a refused passage; `left` holds the positions of the sent passages. Returns the
-/// failure if it does not concern a single passage.
-fn refused(failure: Failure, left: &[usize]) -> Result<(usize, String), Failure> {
-    let Failure::Input(text) = &failure else { return Err(failure) };
+/// error if it does not concern a single passage.
+fn refused(error: ClientError, left: &[usize]) -> Result<(usize, String), ClientError> {
+    if !error.is_input() {
+        return Err(error);
+    }
+    let text = error.to_string();
     let at = text.split_once("passages[").and_then(|(_, rest)| {
         let (index, problem) = rest.split_once(']')?;
         let index = index.parse::<usize>().ok().filter(|index| *index < left.len())?;
         Some((index, problem.trim_start_matches(['.', ':', ' ']).to_owned()))
     });
-    at.ok_or(failure)
+    at.ok_or(error)
 }
 
 /// Most passages and bytes of one call. A server accepts messages of 4 MiB by default.
@@ -58,8 +61,8 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     let (name, given) = (input::name(&args.passages), numbered.len());
     numbered.retain(|(_, passage)| !passage.text.trim().is_empty());
     let (lines, passages): (Vec<usize>, Vec<Passage>) = numbered.into_iter().unzip();
-    let engine = match &args.server {
-        Some(_) => None,
+    let client = match &args.server {
+        Some(address) => args.connection.client(address, &config)?,
         None if config.scheduler.warm.disk.is_none() => {
             return Err(Failure::Input(
                 "passage_cache.disk: must be set, or --server: states in memory are lost when this command ends".into(),
@@ -73,7 +76,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
                 let problem = "passage_cache.disk: no states can be cached in this folder; the log above says why";
                 return Err(Failure::Input(problem.into()));
             }
-            Some(engine)
+            local(engine)
         }
     };
     let bar = output::progress(passages.len(), "passages");
@@ -88,19 +91,10 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
             if part.is_empty() {
                 continue 'parts;
             }
-            let done = match (&args.server, &engine) {
-                (Some(address), _) => {
-                    client::warm(&args.connection.server(address)?, &part, |now| show(&bar, &total, now))
-                        .await
-                        .map_err(Failure::from)
-                }
-                (None, Some(engine)) => local(engine, &part, |progress| show(&bar, &total, progress)).await,
-                (None, None) => break 'parts,
-            };
-            match done {
+            match client.warm(&part, |now| show(&bar, &total, now)).await {
                 Ok(done) => break done,
-                Err(failure) => {
-                    let (at, problem) = refused(failure, &left)?;
+                Err(error) => {
+                    let (at, problem) = refused(error, &left)?;
                     bar.suspend(|| output::complain(&format!("{name}:{}: {problem}; left out", lines[left[at]])));
                     left.remove(at);
                     faults += 1;
@@ -114,7 +108,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.tokens += done.tokens;
         total.model.clone_from(&done.model);
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
-            output::complain(if engine.is_some() {
+            output::complain(if args.server.is_none() {
                 "no more states are cached: raise passage_cache.disk_bytes, or delete files of passage_cache.disk; the log above says what failed"
             } else {
                 "there is no room for more states: raise passage_cache.memory_bytes or passage_cache.disk_bytes, or delete files of passage_cache.disk"
@@ -141,23 +135,6 @@ fn show(bar: &ProgressBar, before: &v1::WarmPassagesResponse, progress: &v1::War
     bar.set_position(u64::from(before.passages + progress.passages));
 }
 
-async fn local(
-    engine: &Engine,
-    passages: &[Passage],
-    mut on_progress: impl FnMut(&v1::WarmPassagesResponse),
-) -> Result<v1::WarmPassagesResponse, Failure> {
-    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let (call, model) = (Call::local(), engine.scorer()?.info.name.clone());
-    let work = engine.prefiller.prefill(&call, passages.to_vec(), Some(sender));
-    let show = async {
-        while let Some(progress) = events.recv().await {
-            on_progress(&client::local_warm(&model, &progress));
-        }
-    };
-    let (outcome, ()) = tokio::join!(work, show);
-    Ok(client::local_warm(&model, &outcome?))
-}
-
 /// Passages in parts of at most [`PASSAGES`] and [`BYTES`]; a longer passage is a separate part.
 fn parts(passages: &[Passage]) -> Vec<&[Passage]> {
     let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
@@ -181,9 +158,9 @@ mod tests {
 
     #[test]
     fn a_passage_that_is_refused_is_found() {
-        let of = |text: &str| refused(Failure::Input(text.to_owned()), &[7, 9]).map_err(|failure| failure.to_string());
+        let of = |text: &str| refused(ClientError::input(text.to_owned()), &[7, 9]).map_err(|error| error.to_string());
         assert_eq!(of("passages[1].text: must not be empty"), Ok((1, "text: must not be empty".to_owned())));
-        assert_eq!(of("InvalidArgument: passages[0]: too long"), Ok((0, "too long".to_owned())));
+        assert_eq!(of("passages[0]: too long"), Ok((0, "too long".to_owned())));
         assert_eq!(of("passages[2].text: must not be empty"), Err("passages[2].text: must not be empty".to_owned()));
         assert_eq!(of("passage_cache.disk: must be set"), Err("passage_cache.disk: must be set".to_owned()));
     }

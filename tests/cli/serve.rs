@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::failures;
 use crate::{program, serving};
 use program::{command, error, run};
-use protocol::client;
+use protocol::client::Client;
 use protocol::connect::Server;
 use protocol::v1;
 use protocol::v1::rerank_service_client::RerankServiceClient;
@@ -149,7 +149,7 @@ async fn sighup_reloads_tokens_and_log_filter_and_names_the_rest() {
     let mut serving = Serving::start(first, &[]).await;
     let ask = |token: &str| {
         let server = Server { token: Some(token.to_owned()), ..serving.address.as_str().into() };
-        async move { client::server_info(&server).await }
+        async move { Client::new(server, usize::MAX).server_info().await }
     };
     assert!(ask(&old).await.is_ok() && ask(&new).await.is_err());
     let folder = serving.folder.path().to_owned();

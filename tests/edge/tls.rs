@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{certificates, common};
 use certificates::{Authority, install};
 use common::{Running, Scripted, wire};
-use protocol::client;
+use protocol::client::{self, Client, ClientError};
 use protocol::connect::Server;
 use protocol::v1::rerank_service_client::RerankServiceClient;
 use server::rpc::server::ServerOptions;
@@ -26,6 +26,10 @@ fn trusting(server: &Running, ca: &str) -> Server {
     Server { ca: Some(ca.as_bytes().to_vec()), ..server.address.as_str().into() }
 }
 
+async fn info(server: Server) -> Result<(), ClientError> {
+    Client::new(server, usize::MAX).server_info().await.map(drop)
+}
+
 async fn channel(server: &Running, ca: &str) -> Result<Channel, tonic::transport::Error> {
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
     let endpoint = Channel::from_shared(format!("https://{}", server.address)).unwrap().tls_config(tls).unwrap();
@@ -40,16 +44,16 @@ async fn calls_travel_encrypted_and_only_to_a_server_that_is_trusted() {
     client::wait_until_serving(&trusted, Duration::from_secs(10)).await.unwrap();
     let mut reranker = RerankServiceClient::new(channel(&server, &authority.pem).await.unwrap());
     assert_eq!(reranker.rerank(wire("ab", &["ab", "cd"])).await.unwrap().into_inner().results.len(), 2);
-    let stranger = client::server_info(&trusting(&server, &Authority::new().pem)).await.unwrap_err();
+    let stranger = info(trusting(&server, &Authority::new().pem)).await.unwrap_err();
     assert!(
         stranger.to_string().contains("not reachable") && stranger.to_string().contains("certificate"),
         "{stranger}"
     );
     let public = Server { address: format!("https://{}", server.address), ..server.address.as_str().into() };
-    assert!(client::server_info(&public).await.is_err(), "a private authority is not a public one");
-    assert!(client::server_info(&server.address.as_str().into()).await.is_err(), "plain text is refused");
+    assert!(info(public).await.is_err(), "a private authority is not a public one");
+    assert!(info(server.address.as_str().into()).await.is_err(), "plain text is refused");
     let muddled = Server { address: format!("http://{}", server.address), ..trusted };
-    assert!(client::server_info(&muddled).await.unwrap_err().to_string().contains("https://"));
+    assert!(info(muddled).await.unwrap_err().to_string().contains("https://"));
     server.stop().await;
 }
 
@@ -59,11 +63,11 @@ async fn mutual_tls_accepts_only_certificates_of_its_authority() {
     let (servers, clients) = (Authority::new(), Authority::new());
     let server = serve(&access(install(folder.path(), &servers, Some(&clients)))).await;
     let with = |identity| Server { identity, ..trusting(&server, &servers.pem) };
-    client::server_info(&with(Some(clients.identity()))).await.unwrap();
-    assert!(client::server_info(&with(None)).await.is_err(), "no certificate");
-    assert!(client::server_info(&with(Some(Authority::new().identity()))).await.is_err(), "another authority");
-    assert!(client::server_info(&with(Some(servers.identity()))).await.is_err(), "the server's own authority");
-    client::server_info(&with(Some(clients.identity()))).await.unwrap();
+    info(with(Some(clients.identity()))).await.unwrap();
+    assert!(info(with(None)).await.is_err(), "no certificate");
+    assert!(info(with(Some(Authority::new().identity()))).await.is_err(), "another authority");
+    assert!(info(with(Some(servers.identity()))).await.is_err(), "the server's own authority");
+    info(with(Some(clients.identity()))).await.unwrap();
     server.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common;
 use common::{Running, Scripted, wire};
-use protocol::client::{self, ClientError};
+use protocol::client::{self, Client, ClientError};
 use protocol::connect::Server;
 use server::rpc::server::ServerOptions;
 use server::transport::{Access, AccessFiles, NewToken};
@@ -30,11 +30,11 @@ async fn serve(access: &Access) -> Running {
 
 async fn ask(server: &Running, token: Option<&str>) -> Result<(), ClientError> {
     let server = Server { token: token.map(str::to_owned), ..server.address.as_str().into() };
-    client::server_info(&server).await.map(drop)
+    Client::new(server, usize::MAX).server_info().await.map(drop)
 }
 
 fn is_unauthenticated(outcome: &Result<(), ClientError>) -> bool {
-    matches!(outcome, Err(ClientError::Refused { code, .. }) if code == "Unauthenticated")
+    matches!(outcome, Err(ClientError::Refused { code, .. }) if *code == Code::Unauthenticated)
 }
 
 async fn services(server: &Running) -> Result<usize, Status> {

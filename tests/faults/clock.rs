@@ -13,7 +13,7 @@ use engine::fusion::platt::Platt;
 use http::HeaderMap;
 use models::store::hex;
 use prefix_scheduler::warm::{DiskOptions, Key, Options, Store};
-use protocol::client;
+use protocol::client::Client;
 use protocol::connect::Server;
 use rerankd::config::Config;
 use server::rpc::server::ServerOptions;
@@ -103,7 +103,7 @@ async fn certificates_are_loaded_whatever_their_date_and_expired_ones_refused() 
         let ca = Some(authority.pem.clone().into_bytes());
         let address = format!("https://{}", server.address);
         let server = Server { address, ca, identity: Some(identity), token: None };
-        async move { client::server_info(&server).await.map(drop) }
+        async move { Client::new(server, usize::MAX).server_info().await.map(drop) }
     };
     ask(&authority, clients.identity()).await.unwrap();
     for time in times() {

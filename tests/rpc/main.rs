@@ -38,6 +38,7 @@ mod evaluate;
 mod gguf;
 #[path = "../common/http.rs"]
 mod http;
+mod in_process;
 mod inline;
 mod input;
 mod latency;

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use tonic::Status;
+use tonic::body::Body;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
-use tonic::{Request, Status};
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
 
 use super::client::ClientError;
 
@@ -32,24 +34,11 @@ impl From<&str> for Server {
 /// Timeout of connecting and of keep-alive pings, and the interval between pings.
 const ALIVE: Duration = Duration::from_secs(30);
 
-/// A connection that sends its token with every call.
-pub(super) type Connection = InterceptedService<Channel, Bearer>;
-
-/// Adds the token to a call.
-#[derive(Clone)]
-pub struct Bearer(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert("authorization", token.clone());
-        }
-        Ok(request)
-    }
-}
+/// The services of a server, at the other end of a connection or in this process.
+pub(super) type Services = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Status>;
 
 impl Server {
-    pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
+    pub(super) async fn connect(&self) -> Result<Services, ClientError> {
         let unreachable = |problem: String| ClientError::Unreachable { address: self.address.clone(), problem };
         let misused = |problem: String| ClientError::Misused { address: self.address.clone(), problem };
         let secret = self.ca.is_some() || self.identity.is_some();
@@ -79,12 +68,19 @@ impl Server {
         let channel = tokio::time::timeout(ALIVE, endpoint.connect()).await;
         let late = || unreachable(format!("no connection within {} s", ALIVE.as_secs()));
         let channel = channel.map_err(|_| late())?.map_err(|error| unreachable(causes(&error)))?;
-        Ok(InterceptedService::new(channel, Bearer(self.bearer()?)))
+        let token = self.bearer()?;
+        let with_token = move |mut request: http::Request<Body>| {
+            if let Some(token) = &token {
+                request.headers_mut().insert(AUTHORIZATION, token.clone());
+            }
+            request
+        };
+        Ok(BoxCloneSyncService::new(channel.map_request(with_token).map_err(|error| Status::from_error(error.into()))))
     }
 
-    fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, ClientError> {
+    fn bearer(&self) -> Result<Option<HeaderValue>, ClientError> {
         let Some(token) = &self.token else { return Ok(None) };
-        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| ClientError::Misused {
+        let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| ClientError::Misused {
             address: self.address.clone(),
             problem: "the token, of --token-file or RERANKD_TOKEN, must be printable ASCII".to_owned(),
         })?;

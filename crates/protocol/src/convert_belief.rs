@@ -199,7 +199,7 @@ fn estimate(estimate: &Estimate) -> v1::Measured {
 }
 
 /// Converts the measures of one context. The message includes the answers only if `answers` is set.
-fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
+pub fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
     v1::Belief {
         seper_soft: report.seper_soft.as_ref().map(estimate),
         seper_hard: report.seper_hard.as_ref().map(estimate),

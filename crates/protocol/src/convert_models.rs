@@ -8,7 +8,7 @@ use prefix_scheduler::model::AdapterInfo;
 use crate::convert::{self, narrow};
 use crate::v1;
 
-/// Converts progress. The command line shows the progress of a local engine from the same message.
+/// Converts progress.
 pub fn warm_progress(model: &str, progress: &PrefillProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
         passages: convert::narrow(progress.done),
@@ -23,7 +23,7 @@ pub fn adapter_to_wire(adapter: &AdapterInfo) -> v1::AdapterInfo {
     v1::AdapterInfo { name: adapter.name.clone(), sha256: adapter.sha256.clone(), scale: adapter.scale }
 }
 
-/// Converts a calibration. The command line prints local calibrations from the same messages.
+/// Converts a calibration.
 pub fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalibration {
     v1::RankingCalibration {
         method: calibration.method.clone(),

@@ -1,6 +1,5 @@
 //! The messages of the protocol, their conversions to and from the engine's types, and the client.
 
-pub mod backend;
 pub mod client;
 pub mod connect;
 pub mod convert;

@@ -97,7 +97,8 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
         let problem = format!("{} needs data that the protocol does not carry; leave it out", about.name);
         return Err(Failure::Input(format!("--server: {problem}")));
     }
-    let backend = backend::open(args.study.server.as_ref(), &args.study.connection, &config).await?;
+    let (server, config) = (args.study.server.as_deref(), backend::for_measurements(&config));
+    let backend = backend::open_for_study(server, &args.study.connection, &config).await?;
     let mut following = args.study.following(data.questions.len(), "intervals");
     let show = |event: Event<'_>| following.show(&event);
     let (folder, restart) = (args.study.out.as_deref(), args.study.restart);

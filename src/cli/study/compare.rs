@@ -117,7 +117,8 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let data = args.study.sources(&args.data, Empty::Ranked).load()?;
     output::warn(&data.warnings);
     let study = &args.study;
-    let backend = backend::open_for_lines(study.server.as_ref(), &study.connection, &config).await?;
+    let backend =
+        backend::open_for_study(study.server.as_deref(), &study.connection, &backend::for_lines(&config)).await?;
     let mut following = args.study.following(data.questions.len(), "intervals and comparisons");
     let show = |event: Event<'_>| following.show(&event);
     let (folder, restart) = (args.study.out.as_deref(), args.study.restart);

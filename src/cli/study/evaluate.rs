@@ -182,7 +182,8 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
             "no annotator scores answers, so none are generated from whole lists: name one, such as token-f1",
         );
     }
-    let backend = backend::open_for_lines(args.server.as_ref(), &args.connection, &config).await?;
+    let backend =
+        backend::open_for_study(args.server.as_deref(), &args.connection, &backend::for_lines(&config)).await?;
     let questions = data.queries.len();
     let kept = format!("the same command continues {}", args.out.display());
     let mut following = Following::new(questions, kept, "intervals, correlations and comparisons");

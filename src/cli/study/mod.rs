@@ -36,7 +36,8 @@ impl From<StudyError> for Failure {
     fn from(error: StudyError) -> Self {
         match error {
             StudyError::Input(problem) => Self::Input(problem),
-            StudyError::Backend(error) => error.into(),
+            StudyError::Client(error) => error.into(),
+            StudyError::Engine(error) => error.into(),
             StudyError::Other(error) => Self::Other(error),
         }
     }

@@ -84,6 +84,12 @@ impl EngineError {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
+    /// True if the request is at fault. Other requests may be answered.
+    #[must_use]
+    pub const fn is_input(&self) -> bool {
+        matches!(self, Self::Invalid { .. } | Self::TooLong { .. } | Self::Budget { .. } | Self::Pairs { .. })
+    }
+
     /// The error with another index of its passage; unchanged where its field is not that of a passage.
     pub(crate) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
         if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self

@@ -16,6 +16,7 @@ use super::readings::{
 use super::stability::{in_list, ndcg};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question};
 use crate::study::mean::{Mean, mean_of};
@@ -23,7 +24,6 @@ use crate::study::report::{Report, Table};
 use engine::methods;
 use engine::types::{MoiOptions, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
-use protocol::backend::Refusal;
 
 const COMPLETE: &str = "complete";
 const VARIABLE: &str = "variable pruning";
@@ -174,7 +174,7 @@ async fn rank(
         moi: options(question, (scheme, variable_pruning), context.settings),
         ..context.rerank_request(question, passages.to_vec())
     };
-    let answer = context.backend.rerank(&request).await?;
+    let answer = context.backend.client.rerank(&request).await?;
     let ranking = permutation(&answer, passages.len())?;
     let usage = answer.usage.unwrap_or_default();
     let count = |tokens: u64| real(usize::try_from(tokens).unwrap_or(usize::MAX));

@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question, Sources};
 use crate::study::report::{Report, Table};
 use files;
-use prefix_scheduler::model::entailment::TextPair;
-use protocol::backend::Refusal;
 use protocol::v1;
 use rag_metrics::belief::{Rule, Verdict};
 use rag_metrics::lexical;
@@ -80,7 +79,7 @@ impl Analysis for Equivalence {
                 list.answers.iter().flat_map(directions).collect::<Vec<_>>()
             };
             let pairs: Vec<TextPair> = list.passages.iter().flat_map(|passage| both(&passage.text)).collect();
-            let verdicts = context.backend.entail(pairs, &list.question).await?;
+            let verdicts = context.backend.client.entail(&pairs, &list.question).await?;
             let verdicts: Vec<Verdict> = verdicts.iter().map(from_wire).collect();
             // Every candidate has two verdicts per reference.
             let each = verdicts.chunks(2 * list.answers.len().max(1));

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::coefficient::{cutoffs, resampled};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, TIMES, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
@@ -25,7 +26,6 @@ use engine::Engine;
 use engine::types::{BeliefRequest, Passage, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 
 /// Least list size that is compared, unless the lists are shorter.
 const LEAST: usize = 5;

@@ -33,13 +33,15 @@ use serde_json::Value;
 
 use self::settings::ANSWER_TOKENS;
 pub use self::settings::Settings;
+use crate::study::backend::{Backend, Refusal};
 use crate::study::data::{Data, Question, Sources};
+use crate::study::identity::ModelIdentity;
 use crate::study::journal::Entry;
 use crate::study::report::{Report, generator_note, intervals_note, machine, model, passages_note};
 use crate::study::{Answered, Event, Finished, Results, Study, StudyError, fingerprint, manifest};
 use engine::Engine;
-use engine::types::{Passage, RerankRequest, Task};
-use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use engine::types::Task;
+use engine::types::{Passage, RerankRequest};
 
 /// The key of values that differ between runs. They are stored in another file than the results, and are missing if
 /// that file is lost.
@@ -189,13 +191,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// A refusal that says to leave out `--server`.
     pub fn engine(&self) -> Result<&'a Engine, Refusal> {
-        match self.backend {
-            Backend::Local(engine) => Ok(engine),
-            Backend::Server(_) => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
-                "{} needs data that the protocol does not carry; run it without --server, on the machine with the model",
-                self.about.name
-            )))),
-        }
+        Ok(self.backend.engine(self.about.name)?)
     }
 
     /// A request to rank these passages of a question.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::readings::{UNJUDGED, at_least, by_side, difference, question_seed, signed};
 use super::{About, Analysis, Answer, Asking, Context, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
@@ -21,7 +22,6 @@ use crate::study::report::{Report, Table};
 use engine::methods;
 use engine::types::{MoiOptions, MoiOutcome, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
-use protocol::backend::Refusal;
 use protocol::v1::RerankResponse;
 
 /// Random orders per passage of a question (section 3.2.1 of the paper: \|S\| = 3N).
@@ -148,7 +148,7 @@ async fn ask(
 ) -> Result<RerankResponse, Refusal> {
     let request =
         RerankRequest { method: methods::find("moi"), moi, ..context.rerank_request(question, passages.to_vec()) };
-    context.backend.rerank(&request).await
+    Ok(context.backend.client.rerank(&request).await?)
 }
 
 /// The weights of the longest prompts, which hold all passages.

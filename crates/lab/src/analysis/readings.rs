@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
+use crate::study::backend::Refusal;
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use engine::Engine;
@@ -12,7 +13,6 @@ use engine::types::{EngineError, Passage};
 use moi::design::{Design, orders};
 use numeric::{mean, real};
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 use protocol::v1;
 use rag_metrics::lexical::{contains, token_f1};
 use rag_metrics::resample::Statistics;

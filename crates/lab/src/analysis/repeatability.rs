@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::sampled::{self, Both, Kind};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Chart};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::types::UtilityRequest;
 use numeric::{mean, pearson, real, standard_deviation};
-use protocol::backend::Refusal;
 use protocol::v1;
 
 /// Bars of the histogram.
@@ -66,7 +66,7 @@ impl Analysis for Repeatability {
                 };
                 // The seed is mixed with the question and the sample's number, so neighbouring seeds share no draws.
                 request.sampling.seed = context.settings.seed.wrapping_add(repeat as u64);
-                draws.push(draw(&context.backend.utility(&request, false).await?)?);
+                draws.push(draw(&context.backend.client.utility(&request, false).await?)?);
             }
             kept(draws)
         })

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{About, Need};
 use crate::study::StudyError;
+use crate::study::identity::ModelIdentity;
 use crate::study::manifest::{self, Uses};
 use engine::types::Task;
-use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 
 /// Most tokens of an answer, if the task has no length. References are names, numbers and short phrases.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::readings::{UNJUDGED, at_least, by_side, difference, over_pairs, permutation, signed};
 use super::{About, Analysis, Answer, Asking, Context, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
@@ -20,7 +21,6 @@ use engine::methods;
 use engine::types::{EngineError, MoiOptions, Passage, RerankRequest, Scheme};
 use moi::design::{Design, orders};
 use numeric::{mean, real};
-use protocol::backend::Refusal;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::rank::{Grading, Metric, Ranking};
 
@@ -148,7 +148,7 @@ async fn rank(
         moi: MoiOptions { scheme: Some(scheme), seed, ..MoiOptions::default() },
         ..context.rerank_request(question, sent.iter().map(|&index| passages[index].clone()).collect())
     };
-    let answer = context.backend.rerank(&request).await?;
+    let answer = context.backend.client.rerank(&request).await?;
     let ranking = permutation(&answer, n)?.into_iter().map(|index| sent[index]).collect();
     let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
     Ok((ranking, real(usize::try_from(tokens).unwrap_or(usize::MAX))))

@@ -11,13 +11,13 @@ use super::readings::{Side, UNJUDGED, permutation, question_seed, side, signed};
 use super::sampled::{self, Both, Kind};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
 use crate::study::report::{Report, Table};
 use engine::types::{MoiOptions, Passage, RerankRequest, UtilityRequest};
 use numeric::real;
-use protocol::backend::Refusal;
 
 /// See the module.
 pub(super) struct UtilityByDepth;
@@ -48,7 +48,7 @@ impl Analysis for UtilityByDepth {
             let given = numbers.iter().map(|&k| (0..k).collect());
             let subsets: Vec<Vec<usize>> = given.chain(numbers.iter().map(|&k| order[..k].to_vec())).collect();
             let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
-            let answer = context.backend.utility(&request, false).await?;
+            let answer = context.backend.client.utility(&request, false).await?;
             let deltas: Vec<Both> = answer.utilities.iter().map(Both::delta).collect();
             let wanted = 2 * numbers.len();
             if deltas.len() != wanted {
@@ -132,7 +132,7 @@ async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passag
         moi: MoiOptions { seed: question_seed(context.settings.seed, &question.id), ..MoiOptions::default() },
         ..context.rerank_request(question, passages.to_vec())
     };
-    permutation(&context.backend.rerank(&request).await?, passages.len())
+    permutation(&context.backend.client.rerank(&request).await?, passages.len())
 }
 
 /// Per number of passages: the mean in the first-stage order, the mean of the reranked order, the mean difference, and

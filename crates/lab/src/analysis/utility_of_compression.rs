@@ -11,6 +11,7 @@ use super::readings::{Side, UNJUDGED, side};
 use super::sampled::{self, Both, Kind};
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
@@ -18,7 +19,6 @@ use crate::study::report::{Report, Table};
 use engine::methods;
 use engine::types::{Compression, CompressionMethod, ContextOrder, Passage, RerankRequest, UtilityRequest};
 use numeric::real;
-use protocol::backend::Refusal;
 use protocol::v1;
 
 /// Shares of the tokens to keep.
@@ -87,7 +87,7 @@ impl Analysis for UtilityOfCompression {
                 let passages = if short.is_empty() { whole.clone() } else { short };
                 let asked = sampled::request(question, context, passages);
                 let request = UtilityRequest { subsets, score_references: true, ..asked };
-                let answer = context.backend.utility(&request, false).await?;
+                let answer = context.backend.client.utility(&request, false).await?;
                 let missing = || Refusal::Question("a context was not measured".to_owned());
                 let measured = answer.utilities.first().ok_or_else(missing)?;
                 row.delta = Both::delta(measured);
@@ -199,7 +199,7 @@ async fn compressed(
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(compressor) }),
         ..context.rerank_request(question, whole.to_vec())
     };
-    let answer = context.backend.rerank(&request).await?;
+    let answer = context.backend.client.rerank(&request).await?;
     let missing = || Refusal::Question("the answer has no compression".to_owned());
     let report = answer.compression.as_ref().ok_or_else(missing)?;
     let left = report.passages.iter().filter(|passage| !passage.dropped);

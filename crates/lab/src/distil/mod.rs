@@ -22,7 +22,6 @@ use engine::types::{EngineError, Passage};
 use files::labelled::LabelledList;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::Token;
-use protocol::backend::BackendError;
 
 /// Settings of an export.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +122,7 @@ pub async fn export(
     let chosen: Vec<Chosen<'_>> = lists.iter().map(|list| Chosen::of(list, settings)).collect();
     let named = chosen.iter().map(|one| Named { id: &one.list.id, fingerprint: one.fingerprint(), question: one });
     let questions: Vec<Named<'_, Chosen<'_>>> = named.collect();
-    let mut header = header(settings, engine).map_err(BackendError::from)?;
+    let mut header = header(settings, engine)?;
     header.extend(conditions.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     let mut file = ExportFile::open(path, &header, &questions)?;
     if file.dropped > 0 {
@@ -138,7 +137,7 @@ pub async fn export(
         file.append(&chosen[file.done].line(entry), was_refused)
     };
     ask_all(&questions, begun, 1, ask, keep, &mut notify).await?;
-    let generator = engine.generator().map_err(BackendError::from)?.info.sha256.clone();
+    let generator = engine.generator()?.info.sha256.clone();
     Ok(Finished { generator, refused: file.refused })
 }
 

@@ -6,8 +6,11 @@ use super::Plan;
 use super::data::{List, Query};
 use super::line::{Line, Ranked};
 use super::methods::GIVEN;
-use engine::types::{Annotator, EvaluateRequest, MethodRef, Passage, RerankRequest};
-use protocol::backend::{Backend, BackendError, Refusal};
+use crate::study::StudyError;
+use crate::study::backend::{Backend, Refusal};
+use engine::types::MethodRef;
+use engine::types::{Annotator, EvaluateRequest};
+use engine::types::{Passage, RerankRequest};
 use protocol::v1;
 use rag_metrics::rank::Grading;
 
@@ -59,7 +62,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         request.annotators.retain(|annotator| *annotator != Annotator::Provenance);
         request.threshold = Grading::ERAG.threshold;
     }
-    let answer = backend.evaluate(&request, true).await?;
+    let answer = backend.client.evaluate(&request, true).await?;
     let names: BTreeMap<i32, &str> =
         request.annotators.iter().zip(&answer.labels).map(|(ours, wire)| (wire.annotator, ours.name())).collect();
     let name = |wire: i32| names.get(&wire).copied().unwrap_or_default().to_owned();
@@ -107,10 +110,10 @@ async fn rerank(
         passage_tokens: plan.settings.passage_tokens,
         ..RerankRequest::default()
     };
-    let answer = backend.rerank(&request).await?;
+    let answer = backend.client.rerank(&request).await?;
     let index = |of_list: &u32| list.passages.get(usize::try_from(*of_list).ok()?).copied();
     let results = answer.results.iter().map(|result| &result.original_index);
-    let missing = || BackendError::Unsuitable("the rerank response has no context order".to_owned());
+    let missing = || StudyError::Other(anyhow::anyhow!("the rerank response has no context order"));
     let arranged = answer.context_order.as_ref().ok_or_else(|| Refusal::Fatal(missing()))?;
     Ok(Ranked {
         ranking: results.filter_map(index).collect(),

@@ -24,9 +24,10 @@ use self::data::{Data, Query};
 use self::methods::Ranker;
 pub use self::plan::Plan;
 use self::summary::Summary;
-use crate::study::{Event, Finished, Named, Study, StudyError, fingerprint, journal, manifest, write};
-use engine::types::{MeasureOptions, Task, TaskKind};
-use protocol::backend::Backend;
+use crate::study::backend::Backend;
+use crate::study::{Event, Finished, Named, Study, StudyError, fingerprint, identity, journal, manifest, write};
+use engine::types::MeasureOptions;
+use engine::types::{Task, TaskKind};
 use rag_metrics::rank::Metric;
 use rag_metrics::resample::Statistics;
 
@@ -73,7 +74,7 @@ pub async fn run(
 ) -> Result<(Finished, Value), StudyError> {
     let mut models = manifest::models(backend, plan.asks_judge().then_some("this evaluation")).await?;
     if plan.arranges() {
-        models.profiles = Some(backend.profiles().await?);
+        models.profiles = Some(identity::profiles(&backend.client).await?);
     }
     let queries = data.queries.iter();
     let questions = queries.map(|one| Named { id: &one.id, fingerprint: fingerprint(one), question: one }).collect();

@@ -5,10 +5,13 @@ use serde_json::{Map, Value, json};
 use super::Settings;
 use super::data::Data;
 use super::methods::Ranker;
+use crate::study::identity::ModelIdentity;
 use crate::study::manifest::{self, Uses};
 use crate::study::{StudyError, distinct};
-use engine::types::{Annotator, EvaluateRequest, Role, SampleOptions, TaskKind, default_metrics};
-use protocol::backend::ModelIdentity;
+use engine::types::Role;
+use engine::types::SampleOptions;
+use engine::types::TaskKind;
+use engine::types::{Annotator, EvaluateRequest, default_metrics};
 use rag_metrics::rank::Metric;
 
 /// The settings, applied to the data.

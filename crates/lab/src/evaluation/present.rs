@@ -7,11 +7,11 @@ use super::line::Line;
 use super::summary::{Bias, Coefficient, Comparison, ContextOrder, Histogram, Row, Study, Summary, System};
 use super::{Plan, verdict};
 use crate::study::chart::{self, Axes, Chart, Series};
+use crate::study::identity::ModelIdentity;
 use crate::study::mean::NONE;
 use crate::study::report::{Report, Section, Table, generator_note, intervals_note, machine, model, passages_note};
 use crate::study::{Results, StudyError, warned};
 use numeric::real;
-use protocol::backend::ModelIdentity;
 use rag_metrics::resample::format_p_value;
 
 /// Questions shown with each comparison.

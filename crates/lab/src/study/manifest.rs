@@ -6,9 +6,10 @@
 use serde_json::{Map, Value, json};
 
 use super::StudyError;
+use super::backend::Backend;
+use super::identity::{self, ModelIdentity};
 use engine::types::MethodRef;
 use prefix_scheduler::model::entailment::TextPair;
-use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
 
 /// The entry of every manifest that names the program and the version of the files.
 pub(super) const FORMAT: &str = "format";
@@ -77,15 +78,12 @@ pub fn shown(value: Option<&Value>) -> String {
 /// The models of the backend, with the entailment model's file if `judged`, which names its user, needs it. A model
 /// that is not loaded yet is loaded: its error then explains the failure, and its file does not change during a run.
 pub async fn models(backend: &Backend, judged: Option<&str>) -> Result<ModelIdentity, StudyError> {
-    let models = backend.models().await?;
+    let models = ModelIdentity::of(&backend.client).await?;
     let Some(name) = judged.filter(|_| models.entailment.is_empty()) else { return Ok(models) };
     let needs = |problem: String| StudyError::Input(format!("{name} needs an entailment model: {problem}"));
     let pair = TextPair::new("A text.", "A text.");
-    backend.entail(vec![pair], "").await.map_err(|refusal| match refusal {
-        Refusal::Question(problem) => needs(problem),
-        Refusal::Fatal(error) => needs(error.to_string()),
-    })?;
-    let models = backend.models().await?;
+    backend.client.entail(&[pair], "").await.map_err(|error| needs(error.to_string()))?;
+    let models = ModelIdentity::of(&backend.client).await?;
     if models.entailment.is_empty() {
         return Err(needs("the server does not name its model".to_owned()));
     }
@@ -97,19 +95,19 @@ pub(super) async fn check(
     backend: &Backend,
     began: &ModelIdentity,
     manifest: impl Fn(&ModelIdentity) -> Map<String, Value>,
-) -> Result<(), BackendError> {
-    if matches!(backend, Backend::Local(_)) {
+) -> Result<(), StudyError> {
+    if backend.engine.is_some() {
         return Ok(());
     }
-    let mut now = backend.models().await?;
+    let mut now = ModelIdentity::of(&backend.client).await?;
     if began.profiles.is_some() {
-        now.profiles = Some(backend.profiles().await?);
+        now.profiles = Some(identity::profiles(&backend.client).await?);
     }
     match differences(&manifest(began), &manifest(&now)) {
         changed if changed.is_empty() => Ok(()),
-        changed => Err(BackendError::Unsuitable(format!(
-            "the server changed since these results were begun: {}. The last answer was discarded. Answers of several servers, or \
-             from before and after a calibration, cannot be compared: use one server, or start again with --restart",
+        changed => Err(StudyError::Other(anyhow::anyhow!(
+            "the server is not as it was when these results were begun: {}. The last answer is not kept. Answers of several servers, or \
+             from before and after a calibration, cannot be compared: ask one of them, or begin anew with --restart",
             changed.join(", ")
         ))),
     }
@@ -130,7 +128,7 @@ mod tests {
         let models = ModelIdentity::scripted("");
         let began = manifest(&models, Uses::default());
         assert!(differences(&began, &began).is_empty());
-        let replica = ModelIdentity { generator: "cd".to_owned(), frame: Some(PromptFormat::Plain), ..models };
+        let replica = ModelIdentity { generator: "cd".to_owned(), frame: PromptFormat::Plain, ..models };
         let changed = differences(&began, &manifest(&replica, Uses::default()));
         assert_eq!(
             changed,
@@ -148,9 +146,9 @@ mod tests {
             ["chat_template", "jinja", "scorer_chat_template", "scorer_jinja"].map(|key| own.get(key).cloned())
         };
         let (plain, jinja) = (Some(json!(false)), Some(json!(true)));
-        assert_eq!(frames(Some(PromptFormat::Chat), Some(PromptFormat::Chat)), [None, None, None, None]);
-        assert_eq!(frames(Some(PromptFormat::Plain), None), [plain.clone(), None, None, None]);
-        assert_eq!(frames(Some(PromptFormat::Jinja), Some(PromptFormat::Plain)), [None, jinja, plain, None]);
+        assert_eq!(frames(PromptFormat::Chat, Some(PromptFormat::Chat)), [None, None, None, None]);
+        assert_eq!(frames(PromptFormat::Plain, None), [plain.clone(), None, None, None]);
+        assert_eq!(frames(PromptFormat::Jinja, Some(PromptFormat::Plain)), [None, jinja, plain, None]);
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //!
 //! The module knows neither the command line nor the terminal: it reports [`Event`]s.
 
+pub mod backend;
 pub mod chart;
 pub mod data;
+pub mod identity;
 pub mod journal;
 pub mod manifest;
 pub mod mean;
@@ -27,11 +29,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use self::backend::{Backend, Refusal};
+use self::identity::ModelIdentity;
 use self::journal::{Entry, Journal, Timing};
 use self::report::Report;
+use engine::types::EngineError;
 use files::FileError;
 use models::store::{hex, write_atomically};
-use protocol::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use protocol::client::ClientError;
 
 /// A study that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +44,12 @@ pub enum StudyError {
     /// A file or a setting is at fault.
     #[error("{0}")]
     Input(String),
-    /// The backend cannot answer any question.
+    /// The server refused or is not reachable.
     #[error(transparent)]
-    Backend(#[from] BackendError),
+    Client(#[from] ClientError),
+    /// The engine in this process failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// A file cannot be written, or a report cannot be made.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
@@ -176,7 +184,7 @@ pub async fn ask_all<Q, R: Record>(
             Err(Refusal::Question(problem)) => (None, Value::Null, Some(problem)),
             Err(Refusal::Fatal(error)) => {
                 notify(Event::Stopped { id: named.id, done });
-                return Err(error.into());
+                return Err(error);
             }
         };
         for problem in error.iter().cloned().chain(value.iter().flat_map(Record::problems)) {

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::Refused;
 use super::chart::Chart;
+use super::identity::ModelIdentity;
 use super::mean::{Mean, NONE};
 use prefix_scheduler::model::PromptFormat;
-use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Statistics;
 
 /// The outcome of a study.
@@ -131,7 +131,7 @@ pub fn model(models: &ModelIdentity, frame: Option<PromptFormat>, by_scorer: boo
     let name = |frame: PromptFormat| frame.name();
     let scorer = models.scorer.as_ref().filter(|_| by_scorer);
     for (key, value) in [
-        ("frame", frame.or(models.frame).map(name)),
+        ("frame", Some(name(frame.unwrap_or(models.frame)))),
         ("adapter", models.adapter.as_deref()),
         ("scorer", scorer.map(String::as_str)),
         ("scorer_frame", scorer.and(models.scorer_frame).map(name)),

@@ -28,6 +28,7 @@ use crate::transport::{Access, Authenticate, Bounds, InFlight, Protocol, Refused
 use engine::Engine;
 use prefix_scheduler::call::Admission;
 use protocol::DESCRIPTORS;
+use protocol::client::Client;
 use protocol::tei_v1::info_server::{self as tei_info, InfoServer};
 use protocol::tei_v1::rerank_server::{self as tei_rerank, RerankServer};
 use protocol::v1::belief_service_server::{self, BeliefServiceServer};
@@ -150,7 +151,7 @@ pub async fn serve(
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
     let mut routes =
-        routes(engine, admission.clone(), &options).add_service(health_service.max_decoding_message_size(SMALL));
+        routes(engine, admission.clone(), &options, false).add_service(health_service.max_decoding_message_size(SMALL));
     if options.reflection {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -195,9 +196,9 @@ pub async fn serve(
     Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, with admission or with small requests.
-fn routes(engine: Engine, admission: Admission, options: &ServerOptions) -> Routes {
-    let edge = Edge { engine, admission, message_bytes: options.message_bytes, idle: options.bounds.idle };
+/// The services of the protocols, behind their permits, or with small requests.
+fn routes(engine: Engine, admission: Admission, options: &ServerOptions, local: bool) -> Routes {
+    let edge = Edge { engine, admission, local, message_bytes: options.message_bytes, idle: options.bounds.idle };
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
@@ -218,15 +219,22 @@ fn routes(engine: Engine, admission: Admission, options: &ServerOptions) -> Rout
         .add_service(Admitted::new(tei_rerank, edge))
 }
 
-/// The services of the protocols without a listener: takes and returns HTTP messages. Has no health, no reflection and
-/// no token check.
+/// A client of an engine in this process. Its calls need no permit, and its messages may be of any size.
+#[must_use]
+pub fn local(engine: Engine) -> Client {
+    let options = ServerOptions { message_bytes: usize::MAX, ..ServerOptions::default() };
+    Client::in_process(Readable(routes(engine, Admission::new(0), &options, true).prepare()))
+}
+
+/// The services of the protocols without a listener: a request goes in as an HTTP message, and its answer comes out. There is no
+/// health, no reflection and no check of tokens.
 pub fn in_process(
     engine: Engine,
     admission: Admission,
     options: &ServerOptions,
 ) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send> + Clone + use<>
 {
-    Readable(routes(engine, admission, options).prepare())
+    Readable(routes(engine, admission, options, false).prepare())
 }
 
 /// Health needs no token, because probes have none.

@@ -18,11 +18,11 @@ use self::show::Study;
 use super::coefficient::cutoffs;
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::data::Question;
 use crate::study::report::Report;
 use engine::types::{Annotator, EvaluateRequest, default_metrics};
 use numeric::rounded;
-use protocol::backend::{BackendError, Refusal};
 use rag_metrics::rank::{Grading, Metric, Ranking};
 
 /// Annotators: eRAG's measures of answers, then the paper's baselines.
@@ -106,10 +106,10 @@ impl Analysis for EragCorrelation {
                 passages,
                 ..EvaluateRequest::default()
             };
-            let answer = context.backend.evaluate(&request, false).await?;
+            let answer = context.backend.client.evaluate(&request, false).await?;
             if answer.labels.len() != ANNOTATORS.len() || answer.rankings.len() != cutoffs.len() {
                 let problem = "the answer lacks labels or rankings that were asked for";
-                return Err(Refusal::Fatal(BackendError::Unsuitable(problem.to_owned())));
+                return Err(Refusal::Fatal(StudyError::Other(anyhow::anyhow!(problem))));
             }
             let named = ANNOTATORS.iter().map(|annotator| annotator.name().to_owned());
             let quality = |(at, annotator): (usize, &Annotator)| {

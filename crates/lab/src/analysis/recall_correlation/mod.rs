@@ -17,13 +17,13 @@ use self::pool::Listed;
 use super::ANSWER_TOKENS;
 use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, values};
 use crate::study::StudyError;
+use crate::study::backend::Refusal;
 use crate::study::data::Question;
 use crate::study::report::Report;
 use engine::calibrate::Labelled;
 use engine::types::{BeliefRequest, SampleOptions};
 use numeric::real;
 use prefix_scheduler::call::Call;
-use protocol::backend::Refusal;
 use rag_metrics::lexical::token_f1;
 use rag_metrics::recall::Sample;
 

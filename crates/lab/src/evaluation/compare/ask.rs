@@ -8,12 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::rows::{MethodRow, Variant};
 use super::{BM25, Settings};
 use crate::study::Record;
+use crate::study::backend::{Backend, Refusal};
 use crate::study::data::Question;
+use crate::study::identity::ModelIdentity;
 use engine::fusion::bm25;
 use engine::methods;
 use engine::types::{MethodRef, MoiOptions, Passage, PromptPrefix, RerankRequest};
 use numeric::descending;
-use protocol::backend::{Backend, ModelIdentity, Refusal};
+use prefix_scheduler::call::Call;
+use protocol::convert::{self, Sent};
+use protocol::v1;
 
 /// The ranking of a list by every row but `given`. Labels are not stored; they are read again.
 pub(super) type Rows = BTreeMap<String, Outcome>;
@@ -84,10 +88,9 @@ pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<
         let passages = ["one", "two"].map(|text| Passage { id: text.into(), text: text.into(), ..Passage::default() });
         let (query, passages) = ("one".to_owned(), passages.to_vec());
         let trial = RerankRequest { query, passages, method: Some(method), ..RerankRequest::default() };
-        match backend.rerank(&trial).await {
+        match backend.client.rerank(&trial).await {
             Ok(_) => answering.push(method),
-            Err(Refusal::Question(problem)) => tracing::warn!(%problem, "{} is not compared", method.name()),
-            Err(Refusal::Fatal(problem)) => tracing::warn!(%problem, "{} is not compared", method.name()),
+            Err(problem) => tracing::warn!(%problem, "{} is not compared", method.name()),
         }
     }
     answering
@@ -157,7 +160,17 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
         latency_budget_ms: settings.latency_budget_ms.filter(|_| row.method.takes_latency_budget()),
         ..RerankRequest::default()
     };
-    let (answer, took) = backend.timed_rerank(&request).await?;
+    let (answer, took) = match request.frame {
+        None => backend.client.watch_rerank(&request, |_, _| {}).await?,
+        // Messages carry no prompt format.
+        Some(_) => {
+            let (engine, begun) = (backend.engine("--frames")?, Instant::now());
+            let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+            let took = begun.elapsed();
+            let passages = vec![v1::Passage::default(); request.passages.len()];
+            (convert::response(answer, &Sent { passages, whole: false }), took)
+        }
+    };
     let seconds = took.as_secs_f64();
     let count = request.passages.len();
     let place = |index: u32| usize::try_from(index).ok().filter(|index| *index < count);

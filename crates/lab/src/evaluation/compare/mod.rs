@@ -21,13 +21,15 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use self::summary::Summary;
+use crate::study::backend::Backend;
 use crate::study::data::{Data, Question};
+use crate::study::identity::ModelIdentity;
 use crate::study::manifest::{self, Uses};
 use crate::study::{Event, Finished, Study, StudyError, distinct};
 use engine::methods;
-use engine::types::{MethodRef, PromptPrefix};
+use engine::types::MethodRef;
+use engine::types::PromptPrefix;
 use prefix_scheduler::model::PromptFormat;
-use protocol::backend::{Backend, ModelIdentity};
 use rag_metrics::resample::Statistics;
 
 /// The row of the first-stage order.

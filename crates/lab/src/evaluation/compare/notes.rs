@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
 use super::summary::Summary;
 use super::{BM25, GIVEN, Settings};
+use crate::study::identity::ModelIdentity;
 use crate::study::report::{generator_note, machine, passages_note};
 use prefix_scheduler::model::PromptFormat;
-use protocol::backend::ModelIdentity;
 use rag_metrics::resample::Test;
 
 /// The notes, one sentence per element.
@@ -34,9 +34,13 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     let frame = match (&models.scorer, settings.by_generator) {
         (Some(_), false) => named(models.scorer_frame, "frame"),
         (Some(_), true) => {
-            format!("{}{}", named(models.scorer_frame, "frame of the scorer"), named(models.frame, "of the generator"))
+            format!(
+                "{}{}",
+                named(models.scorer_frame, "frame of the scorer"),
+                named(Some(models.frame), "of the generator")
+            )
         }
-        (None, _) => named(models.frame, "frame"),
+        (None, _) => named(Some(models.frame), "frame"),
     };
     let mut notes = vec![
         generator_note(models, &format!("{frame}; {cut}{budget}; seed {}", settings.seed)),

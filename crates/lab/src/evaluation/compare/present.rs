@@ -6,10 +6,10 @@ use super::rows::MethodRow;
 use super::summary::{Group, MEASURES, NDCG, Row, SECONDS, Summary, TOKENS};
 use super::{BM25, GIVEN, Settings, notes};
 use crate::study::chart::{self, Axes, Chart, Point, Series};
+use crate::study::identity::ModelIdentity;
 use crate::study::mean::{Gain, Mean, NONE};
 use crate::study::report::{Figure, Report, Section, Table, model};
 use crate::study::{StudyError, warned};
-use protocol::backend::ModelIdentity;
 use rag_metrics::resample::format_p_value;
 
 /// Heads of the cells of a difference.

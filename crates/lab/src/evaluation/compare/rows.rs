@@ -2,9 +2,10 @@
 
 use super::Settings;
 use crate::study::StudyError;
+use crate::study::backend::Backend;
+use crate::study::identity::ModelIdentity;
 use engine::types::MethodRef;
 use prefix_scheduler::model::PromptFormat;
-use protocol::backend::{Backend, ModelIdentity};
 
 /// Suffix of a row with the caller's instruction and examples.
 pub(super) const OPENING: &str = "+opening";
@@ -121,13 +122,11 @@ impl Settings {
                 return refused(&problem.to_string());
             }
         }
-        match models.frame.filter(|own| self.frames == [*own]) {
-            Some(own) => refused(&format!(
-                "{0} is the configured frame, that of the rows without +{0}: name another",
-                own.name()
-            )),
-            None => Ok(()),
+        if self.frames == [models.frame] {
+            let own = models.frame.name();
+            return refused(&format!("{own} is the configured frame, that of the rows without +{own}: name another"));
         }
+        Ok(())
     }
 
     /// These settings for the models, without the configured format, which the rows of the methods themselves have.
@@ -135,7 +134,7 @@ impl Settings {
     /// # Errors
     /// As [`Settings::check`].
     pub(super) fn of_models(&self, models: &ModelIdentity) -> Result<Self, StudyError> {
-        let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != models.frame).collect();
+        let frames = self.frames.iter().copied().filter(|frame| *frame != models.frame).collect();
         let settings = Self { frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
         settings.check().map(|()| settings)
     }
@@ -181,7 +180,7 @@ mod tests {
             let models = ModelIdentity { frame, ..ModelIdentity::scripted("") };
             framed("moi").of_models(&models).unwrap().frames
         };
-        assert_eq!((frames(Some(PromptFormat::Plain)), frames(None).len()), (vec![PromptFormat::Jinja], 2));
+        assert_eq!((frames(PromptFormat::Plain), frames(PromptFormat::Chat).len()), (vec![PromptFormat::Jinja], 2));
     }
 
     /// A page must not state a budget that no row had.
