@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use protocol::client;
+use protocol::client::Client;
 use protocol::v1;
 use protocol::v1::rerank_service_client::RerankServiceClient;
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,7 +89,7 @@ impl Serving {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let server = serving.address.as_str().into();
-        client::wait_until_serving(&server, Duration::from_mins(1))
+        protocol::client::wait_until_serving(&server, Duration::from_mins(1))
             .await
             .unwrap_or_else(|_| panic!("{}", serving.log()));
         serving
@@ -133,9 +133,9 @@ impl Serving {
             let passages = (0..12).map(|number| format!("{number} {}", "The looms stood by the river. ".repeat(40)));
             client.rerank(request(v1::Method::Moi, passages.collect())).await
         });
-        let server = self.address.as_str().into();
+        let client = Client::new(self.address.as_str().into(), usize::MAX);
         let end = Instant::now() + Duration::from_secs(30);
-        while client::server_info(&server).await.unwrap().worker.unwrap().active == 0 {
+        while client.server_info().await.unwrap().worker.unwrap().active == 0 {
             assert!(Instant::now() < end);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

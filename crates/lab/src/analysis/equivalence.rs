@@ -25,6 +25,7 @@ use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question, Sources};
 use crate::study::report::{Report, Table};
 use files;
+use prefix_scheduler::model::entailment::TextPair;
 use protocol::v1;
 use rag_metrics::belief::{Rule, Verdict};
 use rag_metrics::lexical;

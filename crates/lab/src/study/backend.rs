@@ -54,7 +54,7 @@ impl Backend {
     }
 
     /// Checks that the generator can take prompts of this format. Only possible for an engine in this process.
-    pub fn try_frame(&self, frame: Frame) -> Result<(), StudyError> {
+    pub fn try_frame(&self, frame: PromptFormat) -> Result<(), StudyError> {
         let Some(engine) = &self.engine else { return Err(StudyError::Input("a server has one frame".to_owned())) };
         Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?)
     }
@@ -95,7 +95,7 @@ impl Backend {
     /// tokens than the limit; and for texts that the model cannot read. The last two are logged.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Some(engine) = &self.engine else { return Ok(None) };
-        match engine.bert_scores(&Call::local(), texts, references).await {
+        match engine.bert.scores(&Call::local(), texts, references).await {
             Ok(scores) => Ok(Some(scores)),
             Err(EngineError::Precondition(_)) => Ok(None),
             Err(error @ EngineError::Invalid { .. }) => {

@@ -18,12 +18,12 @@ pub struct ModelIdentity {
     /// The generator's adapter: SHA-256 of its file and its scale. `None` without one.
     pub adapter: Option<String>,
     /// The generator's prompt format.
-    pub frame: Frame,
+    pub frame: PromptFormat,
     /// The scorer: SHA-256 of its file and tensor type, and those of its adapter with the scale. `None` if the generator
     /// scores.
     pub scorer: Option<String>,
     /// The scorer's prompt format. `None` without a scorer.
-    pub scorer_frame: Option<Frame>,
+    pub scorer_frame: Option<PromptFormat>,
     /// The reranker and embedding model: role and `scores_sha256`.
     pub beside: Vec<(Role, String)>,
     /// The generator's calibrated position profiles, which decide how contexts are ordered. `None` if the order does not
@@ -49,11 +49,11 @@ fn adapted(adapter: &v1::AdapterInfo) -> String {
 }
 
 /// The format of a model's prompts.
-const fn frame_of(model: &v1::ModelInfo) -> Frame {
+const fn frame_of(model: &v1::ModelInfo) -> PromptFormat {
     match (model.chat_template, model.jinja) {
-        (false, _) => Frame::Plain,
-        (true, false) => Frame::Chat,
-        (true, true) => Frame::Jinja,
+        (false, _) => PromptFormat::Plain,
+        (true, false) => PromptFormat::Chat,
+        (true, true) => PromptFormat::Jinja,
     }
 }
 
@@ -126,7 +126,7 @@ impl ModelIdentity {
             ranking: "ranking".to_owned(),
             scores_as_reranker: false,
             adapter: None,
-            frame: Frame::Chat,
+            frame: PromptFormat::Chat,
             scorer: None,
             scorer_frame: None,
             profiles: None,
@@ -151,7 +151,7 @@ impl ModelIdentity {
     /// without any.
     pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
         let roles: Vec<Role> =
-            methods.into_iter().flat_map(|method| [method.beside(), method.signal()]).flatten().collect();
+            methods.into_iter().flat_map(|method| [method.passage_model(), method.mixed_model()]).flatten().collect();
         let asked = self.beside.iter().filter(|(role, _)| roles.contains(role));
         let names: Vec<String> = asked.map(|(role, sha256)| format!("{} {sha256}", role.name())).collect();
         (!names.is_empty()).then_some(names)
@@ -164,9 +164,9 @@ impl ModelIdentity {
             (self.scorer_frame, ["scorer_chat_template", "scorer_jinja"]),
         ];
         keys.into_iter().filter_map(|(frame, [template, jinja])| match frame? {
-            Frame::Chat => None,
-            Frame::Jinja => Some((jinja, true)),
-            Frame::Plain => Some((template, false)),
+            PromptFormat::Chat => None,
+            PromptFormat::Jinja => Some((jinja, true)),
+            PromptFormat::Plain => Some((template, false)),
         })
     }
 
@@ -204,7 +204,7 @@ mod tests {
             let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
             models.frames().collect::<Vec<_>>()
         };
-        let [chat, jinja, plain] = Frame::ALL;
+        let [chat, jinja, plain] = PromptFormat::ALL;
         assert_eq!((entries(chat, None), entries(chat, Some(chat))), (vec![], vec![]));
         assert_eq!(entries(plain, Some(chat)), [("chat_template", false)]);
         assert_eq!(entries(chat, Some(plain)), [("scorer_chat_template", false)]);

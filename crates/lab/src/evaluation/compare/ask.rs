@@ -165,7 +165,7 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
         // Messages carry no prompt format.
         Some(_) => {
             let (engine, begun) = (backend.engine("--frames")?, Instant::now());
-            let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+            let answer = engine.reranker.rerank(&Call::local(), request.clone(), None).await?;
             let took = begun.elapsed();
             let passages = vec![v1::Passage::default(); request.passages.len()];
             (convert::response(answer, &Sent { passages, whole: false }), took)
