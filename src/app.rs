@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-pub use follow::{follow_calibration, follow_ranking, reload_calibration};
+pub use follow::{follow_calibration, reload_calibration};
 use sha2::{Digest, Sha256};
 
 use crate::app::calibration_file::CalibrationFile;
@@ -30,7 +30,7 @@ use engine::prompt::TEMPLATE_VERSION;
 use models::catalog::Role;
 use models::llama::{self, reencode};
 use models::onnx;
-use models::store::{Located, Store, StoreError, hex};
+use models::store::{Located, Store, StoreError};
 use moi::profile::Profiles;
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::scheduler::entailment::{self, ConfiguredModel, Judge};
@@ -43,7 +43,6 @@ pub use serving::{Listeners, serve};
 
 /// The exit code of a process, for `main`. If a model is still computing, the process ends here instead: the destructors
 /// of its libraries would free memory that its threads use.
-#[must_use]
 pub fn end(code: u8) -> ExitCode {
     if worker::any_left() {
         llama::end_process(code);
@@ -195,13 +194,12 @@ fn locate_entailment(store: &Store, model: &str) -> Result<Located, StoreError> 
     for (_, weights) in rerankers::weights_beside(&located.path) {
         all.push_str(&store.identify(&weights)?);
     }
-    let sha256 = if all == located.sha256 { all } else { hex(&Sha256::digest(all)) };
+    let sha256 = if all == located.sha256 { all } else { hex::encode(Sha256::digest(all)) };
     Ok(Located { sha256, ..located })
 }
 
 /// The file with the position-bias profiles of a generator, identified by
 /// [what it was measured on](prefix_scheduler::model::measured_on).
-#[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
 }
@@ -243,7 +241,6 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
 
 /// The file with the calibrations of a generator's ranking methods, identified by
 /// [what it was measured on](prefix_scheduler::model::measured_on).
-#[must_use]
 pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
     CalibrationFile::new(store, generator, TEMPLATE_VERSION)
 }

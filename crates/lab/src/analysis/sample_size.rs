@@ -14,7 +14,7 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Chart, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::Engine;
 use engine::belief;
 use engine::belief::report::{MeasureInput, Response, measure_answers};
@@ -140,7 +140,7 @@ impl Analysis for SampleSize {
                 cells
             });
             let rows = rows.collect();
-            report.tables.push(Table::new(
+            report.table(
                 format!(
                     "SePer ({name}) of the first answers and of all {}, {} questions",
                     settings.samples,
@@ -157,7 +157,7 @@ impl Analysis for SampleSize {
                     "r with F1",
                 ],
                 rows,
-            ));
+            );
         }
         report.notes.push(format!(
             "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (see `repeatability`), and the last row agrees with itself.",
@@ -267,19 +267,11 @@ fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, StudyError> {
     let far = [line("SePer", &|worth| worth.deviations[0]), line("DeltaSePer", &|worth| worth.deviations[1])];
     Ok(vec![
         chart::lines(
-            Axes {
-                caption: "Pearson's r of the estimate of the first answers".to_owned(),
-                x: "answers",
-                y: "Pearson's r",
-            },
+            Axes::new("Pearson's r of the estimate of the first answers", "answers", "Pearson's r"),
             &agreement,
         )?,
         chart::lines(
-            Axes {
-                caption: "Mean absolute deviation from the estimate of all answers".to_owned(),
-                x: "answers",
-                y: "deviation",
-            },
+            Axes::new("Mean absolute deviation from the estimate of all answers", "answers", "deviation"),
             &far,
         )?,
     ])
