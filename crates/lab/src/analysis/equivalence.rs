@@ -22,7 +22,7 @@ use super::{About, Analysis, Answer, Asking, Context, Need, Settings, kept, valu
 use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question, Sources};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::belief::TextPair;
 use files;
 use protocol::backend::Refusal;

@@ -13,7 +13,7 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Chart};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::utility::UtilityRequest;
 use numeric::{mean, pearson, real, standard_deviation};
 use protocol::backend::Refusal;

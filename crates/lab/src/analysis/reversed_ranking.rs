@@ -16,7 +16,7 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::EngineError;
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::rerank::Passage;

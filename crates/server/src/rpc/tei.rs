@@ -67,7 +67,12 @@ impl Service {
             inference_time_ns: nanoseconds(usage.score_ms),
         };
         call.in_span(|| {
-            tracing::debug!(texts = ranked.len(), tokens = tokens(usage), milliseconds = usage.total_ms, "texts reranked");
+            tracing::debug!(
+                texts = ranked.len(),
+                tokens = tokens(usage),
+                milliseconds = usage.total_ms,
+                "texts reranked"
+            );
         });
         let ranks = ranked.iter().map(rank).collect();
         let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
