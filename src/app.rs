@@ -10,13 +10,13 @@ mod rerankers;
 mod sealed;
 mod serving;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-pub use follow::{follow_calibration, follow_ranking, reload_calibration};
+pub use follow::{follow_calibration, reload_calibration};
 use sha2::{Digest, Sha256};
 
 use crate::app::calibration_file::CalibrationFile;
@@ -24,13 +24,13 @@ use crate::app::profile_file::{Origin, ProfileError, ProfileFile, built_in};
 use crate::config::{Config, Generator};
 use engine::Engine;
 use engine::fusion::calibration::Calibration;
-use engine::models::{GeneratorModel, Models};
+use engine::models::Models;
 use engine::position_bias::{Keeper, PositionBias};
 use engine::prompt::TEMPLATE_VERSION;
 use models::catalog::Role;
 use models::llama::{self, reencode};
 use models::onnx;
-use models::store::{Located, Store, StoreError, hex};
+use models::store::{Located, Store, StoreError};
 use moi::profile::Profiles;
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::scheduler::entailment::{self, ConfiguredModel, Judge};
@@ -43,7 +43,6 @@ pub use serving::{Listeners, serve};
 
 /// The exit code of a process, for `main`. If a model is still computing, the process ends here instead: the destructors
 /// of its libraries would free memory that its threads use.
-#[must_use]
 pub fn end(code: u8) -> ExitCode {
     if worker::any_left() {
         llama::end_process(code);
@@ -117,19 +116,15 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
 /// Waits until the first loads of the generator and the scorer succeed, or one fails. The workers handle later failures.
 async fn first_load(engine: &Engine) -> anyhow::Result<()> {
     for model in engine.models().generators() {
-        first_load_of(model).await?;
+        let (mut status, role) = (model.scheduler().status(), model.role().name());
+        let settled = status.wait_for(|status| *status != Status::Loading).await?;
+        match &*settled {
+            Status::Ready(_) => {}
+            Status::Failed(problem) => anyhow::bail!("the {role} cannot be loaded: {problem}"),
+            Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the thread of the {role} ended"),
+        }
     }
     Ok(())
-}
-
-async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
-    let (mut status, role) = (model.scheduler().status(), model.role().name());
-    let settled = status.wait_for(|status| *status != Status::Loading).await?;
-    match &*settled {
-        Status::Ready(_) => Ok(()),
-        Status::Failed(problem) => anyhow::bail!("the {role} cannot be loaded: {problem}"),
-        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the thread of the {role} ended"),
-    }
 }
 
 /// Measures which tensor type of a generator runs fastest on this machine, for `rerankd models pull`. A server never
@@ -153,6 +148,19 @@ pub async fn measure_tensor_types(
     .await?
 }
 
+/// A model with the checksum of its file. A missing or damaged model is reported at its first use.
+fn configured(located: Result<Located, StoreError>, model: &str) -> ConfiguredModel {
+    match located {
+        Ok(Located { name, sha256, .. }) => ConfiguredModel { name, sha256 },
+        Err(_) => ConfiguredModel { name: model.to_owned(), sha256: String::new() },
+    }
+}
+
+/// The library of ONNX Runtime: the given one, or the one in the store.
+fn onnx_library(given: Option<PathBuf>, store: &Store) -> Result<PathBuf, StoreError> {
+    given.map_or_else(|| Ok(store.locate("onnxruntime", Role::Library)?.path), Ok)
+}
+
 /// Starts the worker of the entailment model, which loads at its first use; `None` if no such model is configured.
 ///
 /// # Errors
@@ -160,18 +168,11 @@ pub async fn measure_tensor_types(
 pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let Some(model) = config.entailment.model.clone() else { return Ok(None) };
     let (store, settings) = (config.store.clone(), config.entailment.clone());
-    let configured = match locate_entailment(&store, &model) {
-        Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
-        // A missing or damaged model is reported at its first use.
-        Err(_) => ConfiguredModel { name: model.clone(), sha256: String::new() },
-    };
+    let configured = configured(locate_entailment(&store, &model), &model);
     let loader: entailment::Loader = Box::new(move |serve| {
         let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
         let located = locate_entailment(&store, &model).map_err(unusable)?;
-        let library = match &settings.library {
-            Some(path) => path.clone(),
-            None => store.locate("onnxruntime", Role::Library).map_err(unusable)?.path,
-        };
+        let library = onnx_library(settings.library.clone(), &store).map_err(unusable)?;
         let runtime = onnx::Settings {
             network: located.path,
             name: located.name,
@@ -195,13 +196,12 @@ fn locate_entailment(store: &Store, model: &str) -> Result<Located, StoreError> 
     for (_, weights) in rerankers::weights_beside(&located.path) {
         all.push_str(&store.identify(&weights)?);
     }
-    let sha256 = if all == located.sha256 { all } else { hex(&Sha256::digest(all)) };
+    let sha256 = if all == located.sha256 { all } else { hex::encode(Sha256::digest(all)) };
     Ok(Located { sha256, ..located })
 }
 
 /// The file with the position-bias profiles of a generator, identified by
 /// [what it was measured on](prefix_scheduler::model::measured_on).
-#[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
 }
@@ -243,7 +243,6 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
 
 /// The file with the calibrations of a generator's ranking methods, identified by
 /// [what it was measured on](prefix_scheduler::model::measured_on).
-#[must_use]
 pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
     CalibrationFile::new(store, generator, TEMPLATE_VERSION)
 }

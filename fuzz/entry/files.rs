@@ -7,7 +7,7 @@ use files::{Empty, Warnings, cited, corpus, equivalence, examples, labelled, pas
 use models::catalog::Catalog;
 use models::fetch::Hub;
 use models::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
-use models::store::{Store, hash, hex};
+use models::store::{Store, hash};
 use moi::profile::Origin;
 use prefix_scheduler::model::ModelError;
 use rerankd::app::calibration_file::CalibrationFile;
@@ -144,7 +144,7 @@ fn sealed(content: &[u8], path: impl FnOnce(&Store) -> PathBuf) -> (TempDir, Sto
                 fields.entry("generator").or_insert(json!("g"));
                 fields.entry("template").or_insert(json!("t"));
             }
-            let check = hex(&Sha256::digest(content.to_string().as_bytes()));
+            let check = hex::encode(Sha256::digest(content.to_string().as_bytes()));
             json!({ "check": check, "content": content }).to_string().into_bytes()
         }
         Err(_) => content.to_vec(),

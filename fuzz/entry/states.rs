@@ -9,7 +9,6 @@
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use models::store::hex;
 use prefix_scheduler::plan::NodeId;
 use prefix_scheduler::warm::{DiskOptions, Key, Options, Store};
 use sha2::{Digest, Sha256};
@@ -32,7 +31,7 @@ static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(|| {
     let disk = DiskOptions { folder: place.clone(), bytes: 1 << 30 };
     let store = Store::new(&Options { memory_bytes: 1 << 24, disk: Some(disk) }).unwrap();
     let key = Key::of_generator("fuzz");
-    Mutex::new(Kept { store, key, path: place.join(hex(&key.hash)).with_extension("state"), _folder: folder })
+    Mutex::new(Kept { store, key, path: place.join(hex::encode(key.hash)).with_extension("state"), _folder: folder })
 });
 
 /// The file of a state, in the program's format.

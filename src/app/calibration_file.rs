@@ -1,66 +1,26 @@
 //! Calibrations of ranking methods on disk: one file per generator and prompt template, in the store with its
 //! position-bias profiles.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
-use super::sealed::{Fault, ProfileError, SealedFile};
+use super::sealed::{Fault, Measured, ProfileError, SealedFile};
 use engine::fusion::calibration::Calibration;
 use models::store::Store;
 
-/// Version of the file. It also changes with the built-in weights of the mixture (`engine::fusion::mixture`), to which calibrations belong.
-const FORMAT: u64 = 1;
-
 /// The file of one generator and template.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CalibrationFile(SealedFile);
+pub type CalibrationFile = SealedFile<Calibrations>;
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Content {
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibrations {
     calibrations: Vec<Calibration>,
 }
 
 impl CalibrationFile {
     /// The file for a generator and a version of the prompts. `generator` identifies its weights: the SHA-256 of the
     /// model file, and of its adapter with the scale.
-    #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str) -> Self {
-        Self(SealedFile::new(store, generator, template, "ranking"))
-    }
-
-    /// Path of the file, which need not exist.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    /// Time of the last change and length, which differ after every write. `None` if there is no file.
-    #[must_use]
-    pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
-        self.0.stamp()
-    }
-
-    /// Number of unusable files of this name that any process has set aside.
-    #[must_use]
-    pub fn set_aside_so_far(&self) -> usize {
-        self.0.set_aside_so_far()
-    }
-
-    /// Reads the calibrations; none if there is no file.
-    ///
-    /// # Errors
-    /// As [`CalibrationFile::find`].
-    pub fn load(&self) -> Result<Vec<Calibration>, ProfileError> {
-        Ok(self.find()?.unwrap_or_default())
-    }
-
-    /// Reads the calibrations; `None` if there is no file.
-    ///
-    /// # Errors
-    /// [`ProfileError::Damaged`] if the file cannot be used. It has then been renamed, so the next call finds no file.
-    pub fn find(&self) -> Result<Option<Vec<Calibration>>, ProfileError> {
-        self.0.load(FORMAT, checked)
+        Self::of_kind(store, generator, template, "ranking")
     }
 
     /// Writes the calibrations atomically: after a crash the file is either the old one or the new one.
@@ -68,26 +28,34 @@ impl CalibrationFile {
     /// # Errors
     /// [`ProfileError::File`]
     pub fn save(&self, calibrations: &[Calibration]) -> Result<(), ProfileError> {
-        self.0.save(FORMAT, Content { calibrations: calibrations.to_vec() })
+        self.write(Calibrations { calibrations: calibrations.to_vec() })
     }
 }
 
-fn checked(content: Content) -> Result<Vec<Calibration>, Fault> {
-    match content.calibrations.iter().find(|calibration| !calibration.is_valid()) {
-        Some(invalid) => Err(format!("the calibration of {} has invalid numbers", invalid.method).into()),
-        None => Ok(content.calibrations),
+impl Measured for Calibrations {
+    /// It also changes with the built-in weights of the mixture (`engine::fusing`), to which calibrations belong.
+    const FORMAT: u64 = 1;
+    type Value = Vec<Calibration>;
+
+    fn checked(self) -> Result<Vec<Calibration>, Fault> {
+        match self.calibrations.iter().find(|calibration| !calibration.is_valid()) {
+            Some(invalid) => Err(format!("the calibration of {} has invalid numbers", invalid.method).into()),
+            None => Ok(self.calibrations),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use engine::fusion::calibration::Mix;
     use engine::fusion::platt::Platt;
     use engine::types::Source;
 
     fn file(folder: &Path) -> CalibrationFile {
-        CalibrationFile(SealedFile { path: folder.join("a.json"), generator: "ab".into(), template: "t-1".into() })
+        CalibrationFile::at(folder.join("a.json"), "ab", "t-1")
     }
 
     fn calibration(slope: f64) -> Calibration {
@@ -142,7 +110,7 @@ mod tests {
             assert!(!file.path().exists() && file.path().with_extension(format!("damaged-{}", number + 1)).exists());
             assert_eq!(file.load().unwrap(), []);
         }
-        let other = CalibrationFile(SealedFile { generator: "cd".into(), ..file.0.clone() });
+        let other = CalibrationFile::at(file.path().to_owned(), "cd", "t-1");
         file.save(&[calibration(3.5)]).unwrap();
         assert!(other.load().unwrap_err().to_string().contains("belongs to generator ab"));
     }

@@ -36,7 +36,6 @@ impl Default for Control {
 
 impl Control {
     /// Both ends.
-    #[must_use]
     pub fn new() -> (Operator, Self) {
         let ((stops, stop), (reloads, reload)) = (watch::channel(0), watch::channel(0));
         (Operator { stops, reloads }, Self { stops: stop, reloads: reload })

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::app::calibration_file::CalibrationFile;
-use crate::app::profile_file::{ProfileError, ProfileFile};
+use super::sealed::{Measured, SealedFile};
+use crate::app::calibration_file::{CalibrationFile, Calibrations};
+use crate::app::profile_file::{Content, ProfileError, ProfileFile};
+use engine::fusion::calibration::Calibration;
 use engine::models::ServedGenerator;
+use moi::profile::Profiles;
 
 /// The result of an attempt to read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,82 +63,84 @@ async fn follow(
 /// Reloads the calibration files of a generator at the operator's request. A missing file is left to the following tasks,
 /// which know if it was removed, or set aside with its content still in use.
 pub fn reload_calibration(generator: &ServedGenerator, (profiles, ranking): &(ProfileFile, CalibrationFile)) {
-    // Counted before the files are read: a file that another server sets aside after this was not removed by the
-    // operator.
-    let aside = (profiles.set_aside_so_far(), ranking.set_aside_so_far());
-    if profiles.stamp().is_some() {
-        load_profiles(generator, profiles, false, aside.0);
-    }
-    if ranking.stamp().is_some() {
-        load_ranking(generator, ranking, false, aside.1);
+    reload(generator, profiles);
+    reload(generator, ranking);
+}
+
+fn reload<M: Followed>(generator: &ServedGenerator, file: &SealedFile<M>) {
+    // Counted before the file is read: a file that another server sets aside after this was not removed by the operator.
+    let aside = file.set_aside_so_far();
+    if file.stamp().is_some() {
+        load(generator, file, false, aside);
     }
 }
 
-/// Counts first, so that a file set aside by another server after that is told apart from a removed one.
-fn look_at(aside: impl Fn() -> usize, stamp: impl Fn() -> Option<(SystemTime, u64)>) -> Look {
-    let aside = aside();
-    (stamp(), aside)
+/// Measurements that a server reloads.
+pub trait Followed: Measured + 'static {
+    /// Their name in the log.
+    const NAME: &'static str;
+    /// Their name in the log after they were reloaded.
+    const RELOADED: &'static str = Self::NAME;
+
+    /// Replaces the loaded measurements. True if they differ.
+    fn replace(generator: &ServedGenerator, measured: Self::Value) -> bool;
+
+    /// Tells callers why a file is not used. `unread` if the system could not read it.
+    fn report(_: &ServedGenerator, _problem: String, _unread: bool) {}
 }
 
-/// Reloads calibrated profiles whenever `file` changes, until the task is aborted.
-pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
+impl Followed for Content {
+    const NAME: &'static str = "position-bias profiles";
+    const RELOADED: &'static str = "calibrated position-bias profiles";
+
+    fn replace(generator: &ServedGenerator, profiles: Profiles) -> bool {
+        generator.position_bias.recalibrate(profiles)
+    }
+
+    fn report(generator: &ServedGenerator, problem: String, unread: bool) {
+        let bias = &generator.position_bias;
+        // The loaded profiles stay in use while the file cannot be read.
+        if unread { bias.report_unread(problem) } else { bias.report(problem) }
+    }
+}
+
+impl Followed for Calibrations {
+    const NAME: &'static str = "calibrations of ranking methods";
+
+    fn replace(generator: &ServedGenerator, calibrations: Vec<Calibration>) -> bool {
+        generator.calibrations.replace(calibrations)
+    }
+}
+
+/// Reloads the measurements whenever `file` changes, until the task is aborted.
+pub async fn follow_calibration<M: Followed>(generator: Arc<ServedGenerator>, file: SealedFile<M>, interval: Duration) {
     let file = Arc::new(file);
     let stamped = Arc::clone(&file);
-    let look = move || look_at(|| stamped.set_aside_so_far(), || stamped.stamp());
-    follow(interval, look, move |again, aside| load_profiles(&generator, &file, again, aside)).await;
+    let look = move || {
+        // Counted first, so that a file set aside by another server after that is told apart from a removed one.
+        let aside = stamped.set_aside_so_far();
+        (stamped.stamp(), aside)
+    };
+    follow(interval, look, move |again, aside| load(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrated profiles by those in `file`; `aside` is the number of files set aside before it was read. A
+/// Replaces the loaded measurements by those in `file`; `aside` is the number of files set aside before it was read. A
 /// repeated failure is not logged.
-fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool, aside: usize) -> Read {
-    let bias = &generator.position_bias;
+fn load<M: Followed>(generator: &ServedGenerator, file: &SealedFile<M>, again: bool, aside: usize) -> Read {
     match file.find() {
-        // Another server has set it aside meanwhile: the loaded profiles stay.
+        // Another server has set it aside meanwhile: the loaded measurements stay.
         Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
-        Ok(profiles) => {
-            let profiles = profiles.unwrap_or_default();
-            if bias.recalibrate(profiles) {
-                tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
+        Ok(measured) => {
+            if M::replace(generator, measured.unwrap_or_default()) {
+                tracing::info!(path = %file.path().display(), "{} reloaded", M::RELOADED);
             }
             Read::Taken
         }
         Err(problem) => {
             let unread = matches!(problem, ProfileError::File { .. });
             if !(unread && again) {
-                tracing::error!(%problem, "position-bias profiles not used");
-                // The loaded profiles stay in use while the file cannot be read.
-                if unread { bias.report_unread(problem.to_string()) } else { bias.report(problem.to_string()) }
-            }
-            if unread { Read::Unread } else { Read::Refused }
-        }
-    }
-}
-
-/// Reloads the calibrations of ranking methods whenever `file` changes, until the task is aborted.
-pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFile, interval: Duration) {
-    let file = Arc::new(file);
-    let stamped = Arc::clone(&file);
-    let look = move || look_at(|| stamped.set_aside_so_far(), || stamped.stamp());
-    follow(interval, look, move |again, aside| load_ranking(&generator, &file, again, aside)).await;
-}
-
-/// Replaces the calibrations of ranking methods by those in `file`; `aside` is the number of files set aside before it
-/// was read. A repeated failure is not logged.
-fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool, aside: usize) -> Read {
-    match file.find() {
-        // Another server has set it aside meanwhile: the loaded calibrations stay.
-        Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
-        Ok(calibrations) => {
-            let calibrations = calibrations.unwrap_or_default();
-            if generator.calibrations.replace(calibrations) {
-                tracing::info!(path = %file.path().display(), "calibrations of ranking methods reloaded");
-            }
-            Read::Taken
-        }
-        Err(problem) => {
-            let unread = matches!(problem, ProfileError::File { .. });
-            if !(unread && again) {
-                tracing::error!(%problem, "calibrations of ranking methods not used");
+                tracing::error!(%problem, "{} not used", M::NAME);
+                M::report(generator, problem.to_string(), unread);
             }
             if unread { Read::Unread } else { Read::Refused }
         }

@@ -101,7 +101,6 @@ pub struct LocatedGenerator {
 
 impl LocatedGenerator {
     /// The identity that its measurements belong to ([`measured_on`]).
-    #[must_use]
     pub fn measured_on(&self, frame: PromptFormat) -> String {
         measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame, self.yes_no)
     }

@@ -4,22 +4,16 @@
 //! A file contains a hash of its content. A damaged file, or a file of another generator or format, is renamed and
 //! reported. It is never used and never overwritten.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 pub use super::sealed::ProfileError;
-use super::sealed::{Fault, SealedFile};
+use super::sealed::{Fault, Measured, SealedFile};
 use models::store::Store;
 pub use moi::profile::Origin;
 use moi::profile::{Profile, Profiles, Subject};
 
-/// Version of the file.
-const FORMAT: u64 = 3;
-
 /// The file of one generator, template and origin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileFile(SealedFile);
+pub type ProfileFile = SealedFile<Content>;
 
 /// Profiles of generators in the catalogue, measured by this project as models/README.md describes.
 const BUILT_IN: [&str; 1] = [include_str!("../../models/profiles/smollm2-135m-instruct.json")];
@@ -34,12 +28,13 @@ struct BuiltIn {
     content: Content,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Content {
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Content {
     profiles: Vec<Entry>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Entry {
     subject: Subject,
     passages: usize,
@@ -50,51 +45,8 @@ impl ProfileFile {
     /// The file for a generator and a version of the prompts. `generator` identifies its weights: the SHA-256 of the
     /// model file, and of its adapter with the scale. Each origin has a separate file, because a server and a calibration
     /// may write at the same time.
-    #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
-        Self(SealedFile::new(store, generator, template, origin.name()))
-    }
-
-    /// Path of the file, which need not exist.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0.path
-    }
-
-    /// Time of the last change and length, which differ after every write. `None` if there is no file.
-    #[must_use]
-    pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
-        self.0.stamp()
-    }
-
-    /// Number of unusable files of this name that any process has set aside.
-    #[must_use]
-    pub fn set_aside_so_far(&self) -> usize {
-        self.0.set_aside_so_far()
-    }
-
-    /// Reads the profiles; an empty set if there is no file.
-    ///
-    /// # Errors
-    /// As [`ProfileFile::find`].
-    pub fn load(&self) -> Result<Profiles, ProfileError> {
-        Ok(self.find()?.unwrap_or_default())
-    }
-
-    /// Reads the profiles; `None` if there is no file.
-    ///
-    /// # Errors
-    /// [`ProfileError::Damaged`] if the file cannot be used. It has then been renamed, so the next call finds no file.
-    pub fn find(&self) -> Result<Option<Profiles>, ProfileError> {
-        self.0.load(FORMAT, checked)
-    }
-
-    /// Renames an unreadable file, so that it is not overwritten. A missing file is not an error.
-    ///
-    /// # Errors
-    /// [`ProfileError::File`]
-    pub fn keep_aside(&self) -> Result<(), ProfileError> {
-        self.0.keep_aside()
+        Self::of_kind(store, generator, template, origin.name())
     }
 
     /// Writes the profiles atomically: after a crash the file is either the old one or the new one.
@@ -104,13 +56,12 @@ impl ProfileFile {
     pub fn save(&self, profiles: &Profiles) -> Result<(), ProfileError> {
         let entries =
             profiles.iter().map(|(subject, passages, profile)| Entry { subject, passages, profile: profile.clone() });
-        self.0.save(FORMAT, Content { profiles: entries.collect() })
+        self.write(Content { profiles: entries.collect() })
     }
 }
 
 /// The built-in profiles of a generator, identified by [what it was measured on](prefix_scheduler::model::measured_on),
 /// and a version of the prompts. Empty for most generators.
-#[must_use]
 pub fn built_in(generator: &str, template: &str) -> Profiles {
     for text in BUILT_IN {
         match read_built_in(text) {
@@ -125,30 +76,37 @@ pub fn built_in(generator: &str, template: &str) -> Profiles {
 /// Generator and template of a built-in file, and its profiles.
 fn read_built_in(text: &str) -> Result<([String; 2], Profiles), String> {
     let file: BuiltIn = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match checked(file.content) {
+    match file.content.checked() {
         Ok(profiles) => Ok(([file.generator, file.template], profiles)),
         Err(Fault(problem)) => Err(problem),
     }
 }
 
-fn checked(content: Content) -> Result<Profiles, Fault> {
-    let mut profiles = Profiles::default();
-    for entry in content.profiles {
-        if !entry.profile.is_valid(entry.passages) {
-            return Err(format!("the profile for {} passages has invalid numbers", entry.passages).into());
+impl Measured for Content {
+    const FORMAT: u64 = 3;
+    type Value = Profiles;
+
+    fn checked(self) -> Result<Profiles, Fault> {
+        let mut profiles = Profiles::default();
+        for entry in self.profiles {
+            if !entry.profile.is_valid(entry.passages) {
+                return Err(format!("the profile for {} passages has invalid numbers", entry.passages).into());
+            }
+            profiles.insert(entry.subject, &entry.profile);
         }
-        profiles.insert(entry.subject, &entry.profile);
+        Ok(profiles)
     }
-    Ok(profiles)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::app::sealed;
 
     fn file(folder: &Path) -> ProfileFile {
-        ProfileFile(SealedFile { path: folder.join("a.json"), generator: "ab".into(), template: "t-1".into() })
+        ProfileFile::at(folder.join("a.json"), "ab", "t-1")
     }
 
     fn profiles() -> Profiles {
@@ -206,7 +164,7 @@ mod tests {
             assert!(!file.path().exists() && file.path().with_extension(format!("damaged-{}", number + 1)).exists());
             assert_eq!(file.load().unwrap(), Profiles::default());
         }
-        let other = ProfileFile(SealedFile { generator: "cd".into(), ..file.0.clone() });
+        let other = ProfileFile::at(file.path().to_owned(), "cd", "t-1");
         file.save(&profiles()).unwrap();
         assert!(other.load().unwrap_err().to_string().contains("belongs to generator ab"));
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::{configured, onnx_library};
 use crate::config::Config;
 use crate::config::rerankers::PassageModel;
 use engine::models::Models;
@@ -14,7 +15,6 @@ use models::onnx::{self, PassageNetwork};
 use models::store::{Located, Store, StoreError};
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::model::reranker::Reranker;
-use prefix_scheduler::scheduler::entailment::ConfiguredModel;
 use prefix_scheduler::scheduler::reranker::{Loader, PassageScorer};
 
 /// Files that are looked for in a model folder, in this order.
@@ -43,11 +43,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     // Files of a catalogue entry are checked against it.
     let own = located.as_ref().ok().filter(|_| store.catalog().find(&model.model).is_none());
     let beside = own.map_or_else(String::new, |located| files_beside(&store, &located.path));
-    let configured = match located {
-        Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
-        // A missing or damaged model is reported at its first use.
-        Err(_) => ConfiguredModel { name: model.model.clone(), sha256: String::new() },
-    };
+    let configured = configured(located, &model.model);
     // The last digits of a vector depend on the other texts of its step, so cached ones may differ.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
     let model = model.completed_by(store.catalog());
@@ -60,10 +56,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         if located.path.extension().is_some_and(|extension| extension == "gguf") {
             return serve_gguf(role, &model, gpu_layers, located, serve);
         }
-        let library = match &library {
-            Some(path) => path.clone(),
-            None => store.locate("onnxruntime", catalog::Role::Library).map_err(unusable)?.path,
-        };
+        let library = onnx_library(library.clone(), &store).map_err(unusable)?;
         let kind = match role {
             Role::Embedding => PassageNetwork::Embedding {
                 query_prefix: model.query_prefix.clone().unwrap_or_default(),

@@ -3,14 +3,15 @@
 //! A damaged file, or a file of another generator or format, is renamed and reported. It is never used and never
 //! overwritten.
 
-use std::path::PathBuf;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use models::store::{Store, hex, write_atomically};
+use models::store::{Store, write_atomically};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Sealed {
@@ -55,7 +56,7 @@ pub enum ProfileError {
 }
 
 /// A fault in a file's content.
-pub(super) struct Fault(pub String);
+pub struct Fault(pub String);
 
 impl<T: ToString> From<T> for Fault {
     fn from(problem: T) -> Self {
@@ -74,19 +75,40 @@ struct Content<T> {
     measured: T,
 }
 
-/// A file of measurements on one generator with one version of the prompts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SealedFile {
-    pub path: PathBuf,
-    pub generator: String,
-    pub template: String,
+/// The measurements of a file.
+pub trait Measured: Serialize + DeserializeOwned {
+    /// Version of the file.
+    const FORMAT: u64;
+    /// The measurements in memory. The default is none.
+    type Value: Default;
+
+    /// The value of a file's content.
+    fn checked(self) -> Result<Self::Value, Fault>;
 }
 
-impl SealedFile {
+/// A file of measurements on one generator with one version of the prompts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedFile<M> {
+    path: PathBuf,
+    generator: String,
+    template: String,
+    measured: PhantomData<fn() -> M>,
+}
+
+impl<M: Measured> SealedFile<M> {
     /// The file of a kind of measurement, in the store.
-    pub fn new(store: &Store, generator: &str, template: &str, kind: &str) -> Self {
+    pub(super) fn of_kind(store: &Store, generator: &str, template: &str, kind: &str) -> Self {
         let path = store.root().join(".profiles").join(format!("{generator}.{template}.{kind}.json"));
-        Self { path, generator: generator.to_owned(), template: template.to_owned() }
+        Self::at(path, generator, template)
+    }
+
+    pub(super) fn at(path: PathBuf, generator: &str, template: &str) -> Self {
+        Self { path, generator: generator.to_owned(), template: template.to_owned(), measured: PhantomData }
+    }
+
+    /// Path of the file, which need not exist.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Time of the last change and length, which differ after every write. `None` if there is no file.
@@ -106,40 +128,47 @@ impl SealedFile {
         files.filter(|entry| aside(&entry.file_name().to_string_lossy())).count()
     }
 
-    /// Reads the measurements; `None` if there is no file. `check` converts the content. An unusable file is renamed.
-    pub fn load<T: DeserializeOwned, R>(
-        &self,
-        format: u64,
-        check: impl Fn(T) -> Result<R, Fault>,
-    ) -> Result<Option<R>, ProfileError> {
+    /// Reads the measurements; none if there is no file.
+    ///
+    /// # Errors
+    /// As [`SealedFile::find`].
+    pub fn load(&self) -> Result<M::Value, ProfileError> {
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// Reads the measurements; `None` if there is no file.
+    ///
+    /// # Errors
+    /// [`ProfileError::Damaged`] if the file cannot be used. It has then been renamed, so the next call finds no file.
+    pub fn find(&self) -> Result<Option<M::Value>, ProfileError> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.refused(error)),
         };
-        let read = || -> Result<R, Fault> {
+        let read = || -> Result<M::Value, Fault> {
             let content = content(&bytes)?;
             match content.get("format").and_then(serde_json::Value::as_u64) {
-                Some(stated) if stated == format => {}
+                Some(stated) if stated == M::FORMAT => {}
                 Some(stated) => {
-                    return Err(format!("has version {stated}, and this program reads version {format}").into());
+                    return Err(format!("has version {stated}, and this program reads version {}", M::FORMAT).into());
                 }
                 None => return Err("has no version".into()),
             }
-            let content: Content<T> = serde_json::from_value(content)?;
+            let content: Content<M> = serde_json::from_value(content)?;
             if content.generator != self.generator || content.template != self.template {
                 let problem = format!("belongs to generator {} and template {}", content.generator, content.template);
                 return Err(problem.into());
             }
-            check(content.measured)
+            content.measured.checked()
         };
         read().map(Some).map_err(|fault| self.set_aside(fault))
     }
 
     /// Writes the measurements atomically: after a crash the file is either the old one or the new one.
-    pub fn save(&self, format: u64, measured: impl Serialize) -> Result<(), ProfileError> {
+    pub(super) fn write(&self, measured: M) -> Result<(), ProfileError> {
         let (generator, template) = (self.generator.clone(), self.template.clone());
-        let content = Content { format, generator, template, measured };
+        let content = Content { format: M::FORMAT, generator, template, measured };
         let bytes = to_bytes(&content).map_err(|error| self.refused(error.into()))?;
         write_atomically(&self.path, &bytes).map_err(|error| self.refused(error))
     }
@@ -204,5 +233,5 @@ pub(super) fn content(bytes: &[u8]) -> Result<serde_json::Value, String> {
 }
 
 fn seal(content: &serde_json::Value) -> String {
-    hex(&Sha256::digest(content.to_string().as_bytes()))
+    hex::encode(Sha256::digest(content.to_string().as_bytes()))
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::follow::{follow_calibration, follow_ranking, reload_calibration};
+use super::follow::{follow_calibration, reload_calibration};
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, notify, profile_file};
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{Origin, ProfileFile};
@@ -22,10 +22,8 @@ use engine::{Engine, methods};
 use prefix_scheduler::call::{Admission, Call};
 use prefix_scheduler::model::reranker::Shortening;
 use prefix_scheduler::scheduler::reranker::{List, ScoreError};
-use server::http::HttpOptions;
 use server::observe::{self, Metrics};
 use server::rpc::server::{Ended, ServerOptions};
-use server::rpc::tei::TeiOptions;
 use server::transport::{Access, Protocol, WATCH_INTERVAL, listener};
 
 /// Longest wait at the end for the last write of learnt profiles.
@@ -59,7 +57,7 @@ pub async fn serve(
         bounds: config.security.bounds,
         access: access.clone(),
         warm,
-        tei: TeiOptions { method: config.http.method },
+        tei: config.http.options.method,
     };
     let metrics = Arc::new(Metrics::new(engine.clone()).context("the metrics cannot be set up")?);
     let page = page(config, &metrics, ready.clone()).await?;
@@ -125,13 +123,7 @@ async fn over_http(
     ready: watch::Receiver<bool>,
 ) {
     let Some(listener) = listener else { return };
-    let options = HttpOptions {
-        body_bytes: config.server.message_bytes,
-        method: config.http.method,
-        aliases: config.http.aliases.clone(),
-        timeout: config.http.timeout,
-        latency_budget_ms: config.http.latency_budget_ms,
-    };
+    let options = config.http.options.clone();
     let router = server::http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
     let router = server::http::with_readiness(router, ready);
     let stop = async {
@@ -262,7 +254,7 @@ async fn when_ready(engine: Engine, config: Config, heat: watch::Sender<bool>) {
         let calibrated = profile_file(&config.store, &measured, Origin::Calibrated);
         let ranking = calibration_file(&config.store, &measured);
         following.spawn(follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL));
-        following.spawn(follow_ranking(generator, ranking, CALIBRATION_INTERVAL));
+        following.spawn(follow_calibration(generator, ranking, CALIBRATION_INTERVAL));
     }
     // The tasks run until the server ends and aborts them.
     while following.join_next().await.is_some() {}

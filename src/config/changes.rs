@@ -6,7 +6,6 @@ use super::Config;
 
 impl Config {
     /// Keys whose values differ from those of `other`, in the order of their names.
-    #[must_use]
     pub fn changes(&self, other: &Self) -> Vec<String> {
         let mut keys = Vec::new();
         compare(&self.effective, &other.effective, "", &mut keys);

@@ -53,7 +53,6 @@ pub struct Adapter {
 
 impl Generator {
     /// llama.cpp settings for the model file at `path`, without an adapter.
-    #[must_use]
     pub fn settings(&self, path: PathBuf) -> llama::Settings {
         llama::Settings {
             path,

@@ -8,36 +8,32 @@ use super::rerankers::Rerankers;
 use super::{ADDRESS, AccessFiles, Config, ConfigError};
 use engine::methods;
 use engine::types::{MethodRef, Role};
+use server::http::HttpOptions;
 
 /// Settings of HTTP/JSON and of tei.v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http {
     /// Address to listen on; `None` serves no HTTP.
     pub listen: Option<SocketAddr>,
-    /// Method of requests that name none, over HTTP and in tei.v1; `None` for the engine's default.
-    pub method: Option<MethodRef>,
-    /// Model names that HTTP requests may give besides the generator's own, each with its method, if it has one.
-    pub aliases: Vec<(String, Option<MethodRef>)>,
-    /// Timeout of HTTP requests that state none; `None` for no timeout.
-    pub timeout: Option<Duration>,
-    /// Target for the milliseconds of scoring, in HTTP rankings by the default method that state none; `None` for no
-    /// target.
-    pub latency_budget_ms: Option<u32>,
+    /// Their method also applies to requests of tei.v1 that name none.
+    pub options: HttpOptions,
 }
 
 /// Reads the section.
-pub(super) fn read(keys: &mut Keys) -> Http {
+pub(super) fn read(body_bytes: usize, keys: &mut Keys) -> Http {
     let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
     let methods = format!("one of {}", names.join(", "));
-    Http {
-        listen: keys.parsed_or("http.listen", "off", ADDRESS, |text| text.parse().ok()),
+    let listen = keys.parsed_or("http.listen", "off", ADDRESS, |text| text.parse().ok());
+    let options = HttpOptions {
+        body_bytes,
         method: keys.parsed_or("http.method", "default", &methods, methods::find),
         aliases: aliases(&methods, keys),
         timeout: keys
             .number_or("http.timeout_ms", "unlimited", 1..=u32::MAX)
             .map(|ms| Duration::from_millis(ms.into())),
         latency_budget_ms: keys.number_or("http.latency_budget_ms", "unlimited", 1..=u32::MAX),
-    }
+    };
+    Http { listen, options }
 }
 
 /// The names of `http.model_aliases`, each with its method.
@@ -88,9 +84,10 @@ impl Http {
             "embedding" => rerankers.embedding.is_some(),
             _ => entailment,
         };
-        let configured = self.method.map(|method| ("http.method".to_owned(), method));
+        let HttpOptions { method, aliases, .. } = &self.options;
+        let configured = method.map(|method| ("http.method".to_owned(), method));
         let aliases =
-            self.aliases.iter().filter_map(|(name, method)| Some((format!("http.model_aliases: {name}"), (*method)?)));
+            aliases.iter().filter_map(|(name, method)| Some((format!("http.model_aliases: {name}"), (*method)?)));
         for (key, method) in configured.into_iter().chain(aliases) {
             let judge = method.asks_judge().then_some("entailment");
             for section in method.passage_model().map(Role::name).into_iter().chain(judge) {
@@ -110,21 +107,21 @@ mod tests {
     fn check(flags: &[(&str, &str)]) -> (Http, Vec<String>) {
         let flags: Vec<_> = flags.iter().map(|(key, value)| (format!("http.{key}"), (*value).to_owned())).collect();
         let mut keys = Keys::merge(None, &[], &flags).unwrap();
-        (read(&mut keys), keys.faults)
+        (read(1024, &mut keys), keys.faults)
     }
 
     #[test]
     fn words_stand_for_absent_values() {
         let (http, faults) = check(&[("model_aliases", "off")]);
-        assert!(faults.is_empty() && http.listen.is_none() && http.method.is_none() && http.aliases.is_empty());
-        assert_eq!((http.timeout, http.latency_budget_ms), (None, None));
+        assert!(faults.is_empty() && http.listen.is_none());
+        assert_eq!(http.options, HttpOptions { body_bytes: 1024, ..HttpOptions::default() });
         let aliases = ("model_aliases", "rerank-v3.5, fast = embedding");
         let (http, faults) =
             check(&[("listen", "127.0.0.1:0"), ("method", "moi"), ("latency_budget_ms", "250"), aliases]);
         assert!(faults.is_empty() && http.listen.is_some(), "{faults:?}");
         let aliases = [("rerank-v3.5".to_owned(), None), ("fast".to_owned(), methods::find("embedding"))];
-        assert_eq!((http.method.unwrap().name(), http.aliases.as_slice()), ("moi", &aliases[..]));
-        assert_eq!(http.latency_budget_ms, Some(250));
+        assert_eq!((http.options.method.unwrap().name(), http.options.aliases.as_slice()), ("moi", &aliases[..]));
+        assert_eq!(http.options.latency_budget_ms, Some(250));
     }
 
     #[test]

@@ -163,7 +163,6 @@ pub struct Config {
 pub const FILE: &str = "RERANKD_CONFIG";
 
 /// True if [`FILE`] is set but empty, so it names no file.
-#[must_use]
 pub fn names_no_file() -> bool {
     std::env::var_os(FILE).is_some_and(|name| name.is_empty())
 }
@@ -199,7 +198,6 @@ impl Config {
     }
 
     /// The merged values as TOML.
-    #[must_use]
     pub fn effective(&self) -> String {
         toml::to_string(&self.effective).unwrap_or_default()
     }
@@ -215,7 +213,7 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
         lame_duck: Duration::from_secs(keys.number("server.lame_duck_seconds", 0..=MOST_SECONDS)),
         reflection: keys.flag("server.reflection"),
     };
-    let http = http::read(&mut keys);
+    let http = http::read(server.message_bytes, &mut keys);
     let security = security::read(&mut keys);
     security.refuse_exposed([("server.listen", Some(server.listen)), ("http.listen", http.listen)], &mut keys);
     let log_filter = keys.text("log.filter");

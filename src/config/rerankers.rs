@@ -36,7 +36,6 @@ pub struct PassageModel {
 impl PassageModel {
     /// The settings, besides the files, that the scores depend on, as text; empty for the defaults. Scores of a network
     /// that quantises over the whole batch depend on the batch.
-    #[must_use]
     pub fn own_settings(&self) -> String {
         let Self { most_tokens, batch, pooling, .. } = self;
         let [query_prefix, passage_prefix] =

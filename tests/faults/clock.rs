@@ -11,7 +11,6 @@ use common::Scripted;
 use engine::fusion::calibration::Calibration;
 use engine::fusion::platt::Platt;
 use http::HeaderMap;
-use models::store::hex;
 use prefix_scheduler::warm::{DiskOptions, Key, Options, Store};
 use protocol::client::Client;
 use protocol::connect::Server;
@@ -128,7 +127,7 @@ async fn a_calibration_is_followed_whatever_its_date() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let interval = Duration::from_millis(5);
-    let following = tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), interval));
+    let following = tokio::spawn(rerankd::app::follow_calibration(generator.clone(), file.clone(), interval));
     for (lists, time) in (40..).zip(times()) {
         let score = Platt { intercept: -2.0, slope: 3.0 };
         let method = "cascade".to_owned();
@@ -172,7 +171,7 @@ fn a_file_is_hashed_again_whatever_its_date() {
 }
 
 fn state(folder: &Path, key: &Key) -> PathBuf {
-    folder.join(hex(&key.hash)).with_extension("state")
+    folder.join(hex::encode(key.hash)).with_extension("state")
 }
 
 #[tokio::test]

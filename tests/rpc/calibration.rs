@@ -70,7 +70,7 @@ async fn a_calibration_is_loaded_and_turns_scores_into_probabilities() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let following =
-        tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(5)));
+        tokio::spawn(rerankd::app::follow_calibration(generator.clone(), file.clone(), Duration::from_millis(5)));
     let alone = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..request() };
     let (mixed_before, alone_before) = (ask(&server, request()).await, ask(&server, alone.clone()).await);
     assert!(!mixed_before.score_calibrated && !alone_before.score_calibrated);
@@ -129,7 +129,7 @@ async fn a_file_that_another_server_sets_aside_is_not_gone() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let following =
-        tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(50)));
+        tokio::spawn(rerankd::app::follow_calibration(generator.clone(), file.clone(), Duration::from_millis(50)));
     file.save(&[calibration("query-generation", None)]).unwrap();
     wait_until(|| generator.calibrations.all().len() == 1).await;
     // Loads the damaged file as another server does.

@@ -11,7 +11,6 @@ use protocol::tei_v1 as tei;
 use protocol::tei_v1::info_client::InfoClient;
 use protocol::tei_v1::rerank_client::RerankClient;
 use server::rpc::server::ServerOptions;
-use server::rpc::tei::TeiOptions;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -62,7 +61,7 @@ async fn narrow() -> Running {
 async fn info_states_the_model_that_the_method_asks() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let engine = common::with_scripted_reranker(&engine, "bge-small");
-    let tei = TeiOptions { method: methods::find("cross-encoder") };
+    let tei = methods::find("cross-encoder");
     let options = ServerOptions { tei, ..ServerOptions::default() };
     let server = common::serve_with(engine, observed, queue_length, options).await;
     let info =
@@ -117,7 +116,7 @@ async fn the_configured_method_scores_and_ties_keep_the_order_of_the_request() {
     let served = common::generator(&engine);
     let info = GeneratorInfo { compute: "cuda".into(), ..served.info.clone() };
     let engine = common::engine_of(served.scheduler.clone(), info, PositionBias::default(), LIMITS);
-    let tei = TeiOptions { method: methods::find("query-generation") };
+    let tei = methods::find("query-generation");
     let options = ServerOptions { message_bytes: 1 << 20, drain: Duration::ZERO, tei, ..ServerOptions::default() };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -179,7 +178,7 @@ async fn times_of_lists_that_are_scored_in_turn_are_added() {
     let delay = Duration::from_millis(20);
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let engine = common::with_slow_reranker(&engine, "slow", delay);
-    let tei = TeiOptions { method: methods::find("cross-encoder") };
+    let tei = methods::find("cross-encoder");
     let options = ServerOptions { tei, ..ServerOptions::default() };
     let server = common::serve_with(engine, observed, queue_length, options).await;
     let messages = ["a", "b", "c", "d"].map(|query| message(query, "text")).to_vec();

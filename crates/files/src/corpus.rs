@@ -99,10 +99,7 @@ fn query(line: &str, remarks: &mut Remarks) -> Result<QueryText, String> {
         return Err(fields.missing("text"));
     }
     let text = fields.any_text(names::QUERY_TEXT)?.unwrap_or_default();
-    let answers = fields.answers().unwrap_or_else(|problem| {
-        remarks.push(format!("{problem}; none is read"));
-        Vec::new()
-    });
+    let answers = fields.answers_or_none(remarks);
     Ok(QueryText { id, text, answers })
 }
 

@@ -16,8 +16,7 @@ fn shortened(text: &str) -> String {
     if text.len() <= MOST_SHOWN {
         return text.to_owned();
     }
-    let end = (0..=MOST_SHOWN - '…'.len_utf8()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}…", &text[..end])
+    format!("{}…", &text[..text.floor_char_boundary(MOST_SHOWN - '…'.len_utf8())])
 }
 
 /// The message of a JSON error of serde. It may quote a whole value, so it is shortened.
@@ -143,6 +142,14 @@ impl<'a> Fields<'a> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// As [`answers`](Self::answers), but a fault is only a remark.
+    pub fn answers_or_none(&self, remarks: &mut Vec<String>) -> Vec<String> {
+        self.answers().unwrap_or_else(|problem| {
+            remarks.push(format!("{problem}; none is read"));
+            Vec::new()
+        })
     }
 
     /// The text of a passage or document: numbers and booleans as written, parts of a message joined; `None` if absent.

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 /// character. JavaScript writes such halves when it cuts a text inside an emoji. Positions in the text do not change.
 ///
 /// The text need not be valid JSON: only escapes are examined.
-#[must_use]
 pub fn without_half_surrogates(json: &str) -> Cow<'_, str> {
     let mut repaired: Option<String> = None;
     let bytes = json.as_bytes();

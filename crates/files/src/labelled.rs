@@ -75,10 +75,7 @@ fn list(
     let fields = Fields::of(value, "")?;
     let question = fields.text(names::QUESTION)?.ok_or_else(|| fields.missing("question"))?;
     // A fault of the answers is only a warning, because not every command uses them.
-    let answers = fields.answers().unwrap_or_else(|problem| {
-        remarks.push(format!("{problem}; none is read"));
-        Vec::new()
-    });
+    let answers = fields.answers_or_none(remarks);
     let given = passages::of_line(&fields, empty, remarks)?;
     let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
     for one in given {

@@ -10,7 +10,7 @@ use super::{Empty, FileError, Warnings, names, passages};
 use engine::types::Passage;
 
 /// A question, its reference answers, and its passages.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Question {
     /// Number of its line, from 1.
     pub line: usize,
@@ -65,12 +65,7 @@ fn question(value: &Value, line: usize, empty: Empty, remarks: &mut Remarks) -> 
         question,
         answers,
         answers_fault,
-        passages: Vec::new(),
-        labels: Vec::new(),
-        given: Vec::new(),
-        labels_fault: None,
-        places: Vec::new(),
-        fault: None,
+        ..Question::default()
     };
     match passages::of_line(&fields, empty, remarks) {
         Err(fault) => read.fault = Some(fault),

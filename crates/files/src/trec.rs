@@ -176,7 +176,6 @@ fn conflict(text: &str, path: &Path, what: &str, query: &str, [first, second]: [
 
 /// A warning about a run whose queries are judged but whose documents are not: the ids may belong to another collection.
 /// The run may also have found no judged document.
-#[must_use]
 pub fn unmatched(judged: &Judgements<'_>, run: &Run<'_>) -> Option<String> {
     let mut other = None;
     for (query, documents) in &run.queries {

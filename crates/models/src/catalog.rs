@@ -52,7 +52,6 @@ impl Pooling {
     pub const ALL: [Self; 3] = [Self::Mean, Self::First, Self::Last];
 
     /// Its name in the configuration and in a catalogue.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -62,7 +61,6 @@ impl Pooling {
     }
 
     /// The pooling of that name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|pooling| pooling.name() == name)
     }
@@ -184,7 +182,6 @@ pub struct Entry {
 
 impl Entry {
     /// An entry without a file, for checking if a catalogue accepts its name.
-    #[must_use]
     pub fn stand_in(name: &str, role: Role) -> Self {
         Self {
             name: name.to_owned(),
@@ -324,7 +321,6 @@ impl Catalog {
     }
 
     /// The model with this name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.models.iter().find(|entry| entry.name == name)
     }

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::{StoreError, hash, hex, write_atomically};
+use super::store::{StoreError, hash, write_atomically};
 
 /// The hash of a file, with its size and times at that moment.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
 
 /// Path of the receipt of a file.
 fn note_of(folder: &Path, absolute: &Path) -> PathBuf {
-    folder.join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))))
+    folder.join(format!("{}.json", hex::encode(Sha256::digest(absolute.as_os_str().as_encoded_bytes()))))
 }
 
 /// Removes the receipt of a file, so that the next request hashes it.

@@ -36,7 +36,6 @@ impl Scratch {
     }
 
     /// The folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -121,19 +121,16 @@ pub struct Store {
 
 impl Store {
     /// A store under `root`, which is created by the first write.
-    #[must_use]
     pub const fn new(root: PathBuf, catalog: Catalog, hub: Hub) -> Self {
         Self { root, catalog, hub }
     }
 
     /// The folder of the store.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// The catalogue.
-    #[must_use]
     pub const fn catalog(&self) -> &Catalog {
         &self.catalog
     }
@@ -144,7 +141,6 @@ impl Store {
     }
 
     /// The path of the model file of an entry, fetched or not.
-    #[must_use]
     pub fn path_of(&self, entry: &Entry) -> PathBuf {
         self.root.join(&entry.name).join(&entry.file)
     }
@@ -154,7 +150,6 @@ impl Store {
     }
 
     /// True if all files of an entry exist with the pinned sizes. Does not check their content.
-    #[must_use]
     pub fn holds(&self, entry: &Entry) -> bool {
         entry.files().all(|part| {
             let metadata = self.part_path(entry, &part).metadata();
@@ -320,7 +315,6 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
 }
 
 /// Bytes that an unprivileged user can write to the file system of `folder`; `None` if the system does not report it.
-#[must_use]
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
@@ -359,18 +353,8 @@ pub fn hash(path: &Path) -> Result<String, StoreError> {
     loop {
         let read = reader.read(&mut buffer).map_err(failed)?;
         if read == 0 {
-            return Ok(hex(&hasher.finalize()));
+            return Ok(hex::encode(hasher.finalize()));
         }
         hasher.update(&buffer[..read]);
     }
-}
-
-/// Lower-case hexadecimal digits of `bytes`.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

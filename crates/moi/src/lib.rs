@@ -43,7 +43,7 @@
 //! let fit = estimate(3, &observations, None, &settings, &|| false)?;
 //!
 //! let near = |found: &[f64], exact: &[f64]| found.iter().zip(exact).all(|(f, e)| (f - e).abs() < 1e-3);
-//! assert!(near(&fit.utilities, &[-4.0, -2.0, -3.0]));
+//! assert!(near(&fitted, &[-4.0, -2.0, -3.0]));
 //! assert!(near(&fit.bias[1], &[0.5, 0.2, 0.3])); // lengths ascend: bias[0] belongs to prompts of one passage
 //! assert_eq!(fit.ranking, [1, 2, 0]);
 //! # Ok::<(), moi::FitError>(())
@@ -92,7 +92,7 @@ pub mod design;
 mod direction;
 pub mod domain;
 pub mod prior;
-pub mod problem;
+mod problem;
 pub mod profile;
 mod solve;
 pub mod subsets;
@@ -270,14 +270,14 @@ pub fn estimate(
     let chosen = evidence.choose(interrupt)?;
     let errors = uncertainty::assess(&chosen.problem, &chosen.state, settings.sigma2, interrupt)?;
     let (diagnostics, covariance) = (errors.diagnostics, errors.covariance);
-    let fit = varpro::finish(&chosen.problem, &chosen.state);
+    let (mut bias, fitted) = varpro::finish(&chosen.problem, &chosen.state);
     let prepared = &evidence.prepared;
     // The fitted values give the order: the map back to nats loses it where the scores were constant.
-    let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fit.utilities)) };
+    let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fitted)) };
     // Utilities that are alike but for rounding are equal, however sure the fit is of them.
-    let alike = snap(&fit.utilities).iter().all(|utility| *utility == 0.0);
-    let compared = if alike { vec![0.0; passages] } else { fit.utilities.clone() };
-    let utilities: Vec<f64> = fit.utilities.iter().map(|u| u * prepared.scale + prepared.centre).collect();
+    let alike = snap(&fitted).iter().all(|utility| *utility == 0.0);
+    let compared = if alike { vec![0.0; passages] } else { fitted.clone() };
+    let utilities: Vec<f64> = fitted.iter().map(|u| u * prepared.scale + prepared.centre).collect();
     let standard_errors = diagnostics
         .scale_identified
         .then(|| (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect());
@@ -288,7 +288,7 @@ pub fn estimate(
         .collect();
     let is_observed =
         |weights: &Vec<f64>| observations.iter().any(|observation| observation.order.len() == weights.len());
-    let (mut bias, prior) = (fit.weights, chosen.problem.groups.iter().map(|group| group.prior.clone()));
+    let prior = chosen.problem.groups.iter().map(|group| group.prior.clone());
     bias.retain(is_observed);
     let prior = prior.filter(is_observed).collect();
     Ok(Estimate {
@@ -302,8 +302,8 @@ pub fn estimate(
         orientation: chosen.orientation,
         anchor_correlation: evidence.agreement(&chosen.state),
         diagnostics,
-        objective: fit.objective,
-        fitted: fit.utilities,
+        objective: chosen.state.objective,
+        fitted,
         covariance,
     })
 }

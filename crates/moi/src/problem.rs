@@ -102,12 +102,6 @@ impl Problem {
         Ok(Self { passages, groups, rows, lam, offsets })
     }
 
-    /// Number of passages, N.
-    #[must_use]
-    pub const fn passages(&self) -> usize {
-        self.passages
-    }
-
     /// Number of observations, M.
     #[must_use]
     pub const fn observations(&self) -> usize {

@@ -45,23 +45,6 @@ impl Starts {
     }
 }
 
-/// The solution with the lowest objective.
-#[derive(Debug, Clone)]
-pub struct Fit {
-    /// Position weights of each group, in the order of the groups; each sums to one.
-    pub weights: Vec<Vec<f64>>,
-    /// Utility of each passage, in the units of the scores.
-    pub utilities: Vec<f64>,
-    /// Intercept of each group; the first is 0.
-    pub intercepts: Vec<f64>,
-    /// Value of the objective.
-    pub objective: f64,
-    /// Residual sum of squares.
-    pub rss: f64,
-    /// Accepted steps of the best start.
-    pub iterations: usize,
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub weights: DVector<f64>,
@@ -104,17 +87,11 @@ pub(super) fn search(
     best.ok_or(failure)
 }
 
-pub(super) fn finish(problem: &Problem, state: &State) -> Fit {
-    let groups = problem.groups.len();
-    let intercept = |group: usize| if group == 0 { 0.0 } else { state.unknowns[problem.passages + group - 1] };
-    Fit {
-        weights: (0..groups).map(|group| state.weights.as_slice()[problem.span(group)].to_vec()).collect(),
-        utilities: state.unknowns.iter().take(problem.passages).copied().collect(),
-        intercepts: (0..groups).map(intercept).collect(),
-        objective: state.objective,
-        rss: problem.residual_sum(&state.weights, &state.unknowns),
-        iterations: state.iterations,
-    }
+/// The position weights of each group, and the utilities in the units of the scores.
+pub(super) fn finish(problem: &Problem, state: &State) -> (Vec<Vec<f64>>, Vec<f64>) {
+    let weights = |group: usize| state.weights.as_slice()[problem.span(group)].to_vec();
+    let utilities = state.unknowns.iter().take(problem.passages).copied().collect();
+    ((0..problem.groups.len()).map(weights).collect(), utilities)
 }
 
 /// Solves the quadratic programme of a step: [`simplex_qp`] outside of tests.

@@ -122,10 +122,14 @@ pub fn check_product(
 /// [`InvalidInput`] with the metric at fault.
 pub fn check_metrics(metrics: &[Metric]) -> Result<(), InvalidInput> {
     check_metric_count(metrics.len())?;
-    for (index, metric) in metrics.iter().enumerate() {
-        if let Some(first) = metrics[..index].iter().position(|other| other == metric) {
-            let problem = format!("{metric} given twice, first as metrics[{first}]");
-            return Err(InvalidInput::new(format!("metrics[{index}]"), problem));
+    check_distinct("metrics", metrics)
+}
+
+fn check_distinct<T: PartialEq + std::fmt::Display>(field: &str, values: &[T]) -> Result<(), InvalidInput> {
+    for (index, value) in values.iter().enumerate() {
+        if let Some(first) = values[..index].iter().position(|other| other == value) {
+            let problem = format!("{value} given twice, first as {field}[{first}]");
+            return Err(InvalidInput::new(format!("{field}[{index}]"), problem));
         }
     }
     Ok(())
@@ -224,12 +228,7 @@ pub fn correlate(
     if series.is_empty() {
         return Err(InvalidInput::new("series", "must not be empty").into());
     }
-    for (index, kind) in kinds.iter().enumerate() {
-        if let Some(first) = kinds[..index].iter().position(|other| other == kind) {
-            let problem = format!("{kind} given twice, first as kinds[{first}]");
-            return Err(InvalidInput::new(format!("kinds[{index}]"), problem).into());
-        }
-    }
+    check_distinct("kinds", kinds)?;
     let correlations = ("correlations", MOST_CORRELATIONS);
     check_product("series", series.len(), (kinds.len(), "kinds"), correlations)?;
     for (index, (_, values)) in series.iter().enumerate() {

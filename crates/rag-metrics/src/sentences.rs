@@ -42,46 +42,9 @@ const BEFORE_NUMBERS: &[&str] = &[
 ];
 
 /// Words besides function words that often begin a sentence.
-const STARTERS: &[&str] = &[
-    "however",
-    "there",
-    "then",
-    "here",
-    "what",
-    "why",
-    "how",
-    "some",
-    "many",
-    "most",
-    "both",
-    "even",
-    "despite",
-    "though",
-    "thus",
-    "meanwhile",
-    "moreover",
-    "instead",
-    "according",
-    "another",
-    "each",
-    "all",
-    "also",
-    "our",
-    "my",
-    "your",
-    "later",
-    "today",
-    "now",
-    "others",
-    "nobody",
-    "following",
-    "originally",
-    "initially",
-    "eventually",
-    "finally",
-    "recently",
-    "currently",
-];
+const STARTERS: &str = "however there then here what why how some many most both even despite though thus \
+                        meanwhile moreover instead according another each all also our my your later today now \
+                        others nobody following originally initially eventually finally recently currently";
 
 /// Bytes of the longest of these words.
 const LONGEST_STARTER: usize = 10;
@@ -258,7 +221,8 @@ fn begins_with_starter(text: &str) -> bool {
     let end = text.find(|letter: char| !letter.is_alphabetic()).unwrap_or(text.len());
     let word = &text[..end];
     let is_name = matches!(word, "An" | "Do" | "May" | "So" | "Will") || text[end..].starts_with('.');
-    let known = || is_function_word(word) || word.len() <= LONGEST_STARTER && STARTERS.contains(&&*word.to_lowercase());
+    let starts = |word: &str| STARTERS.split(' ').any(|starter| starter == word);
+    let known = || is_function_word(word) || word.len() <= LONGEST_STARTER && starts(&word.to_lowercase());
     word.starts_with(char::is_uppercase) && !is_name && known()
 }
 

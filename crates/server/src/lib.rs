@@ -14,3 +14,19 @@ pub mod observe;
 pub mod peers;
 pub mod rpc;
 pub mod transport;
+
+/// The platform of this build.
+fn target() -> String {
+    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+/// The accelerators of this build, and `portable`.
+fn features() -> Vec<&'static str> {
+    let features = [
+        ("cuda", cfg!(feature = "cuda")),
+        ("metal", cfg!(feature = "metal")),
+        ("vulkan", cfg!(feature = "vulkan")),
+        ("portable", cfg!(feature = "portable")),
+    ];
+    features.into_iter().filter_map(|(name, on)| on.then_some(name)).collect()
+}

@@ -9,7 +9,6 @@ use rag_metrics::brief;
 pub const WARNING: &str = "x-rerankd-warning";
 
 /// Renames the field of an error for a protocol: `rename` gets the field of the engine's request.
-#[must_use]
 pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> EngineError {
     if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
         *field = rename(field);
@@ -19,7 +18,6 @@ pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> Eng
 
 /// The name of a field in a protocol that calls the passages `list` and has plain texts: `passages[3].text` becomes
 /// `list[3]`.
-#[must_use]
 pub fn texts_called(list: &str, field: &str) -> String {
     match field.strip_prefix("passages") {
         Some(rest) => format!("{list}{}", rest.trim_end_matches(".text")),
@@ -28,7 +26,6 @@ pub fn texts_called(list: &str, field: &str) -> String {
 }
 
 /// A text as the value of a header: non-ASCII characters are escaped as in Rust.
-#[must_use]
 pub fn in_a_header(text: &str) -> String {
     let line = brief(text).replace(char::is_control, " ");
     line.chars().fold(String::new(), |mut value, letter| {
@@ -43,58 +40,30 @@ pub fn in_a_header(text: &str) -> String {
 
 /// Characters of the texts, plus those of the query once per text. Reads the query only once, because query and texts
 /// may both be large.
-#[must_use]
 pub fn characters<'a>(query: &str, texts: impl ExactSizeIterator<Item = &'a str>) -> usize {
     let queries = query.chars().count().saturating_mul(texts.len());
     queries.saturating_add(texts.map(|text| text.chars().count()).sum())
 }
 
-/// The cost of a request in the terms of text-embeddings-inference. Times are in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ComputeCost {
-    /// Characters of the texts, plus those of the query once per text.
-    pub characters: usize,
-    /// Tokens evaluated or reused.
-    pub tokens: usize,
-    /// Time in the server.
-    pub total_ms: f64,
-    /// Time spent tokenising and planning.
-    pub tokenise_ms: f64,
-    /// Time in the queue.
-    pub queue_ms: f64,
-    /// Time in the generator.
-    pub inference_ms: f64,
+/// All tokens of a request, evaluated or cached.
+pub const fn tokens(usage: &Usage) -> usize {
+    usage.tokens + usage.cached_tokens
 }
 
-impl ComputeCost {
-    /// The cost of a request whose pairs have these [`characters`].
-    #[must_use]
-    pub fn new(characters: usize, usage: &Usage) -> Self {
-        Self {
-            characters,
-            tokens: usage.tokens + usage.cached_tokens,
-            total_ms: usage.total_ms,
-            tokenise_ms: usage.tokenise_ms,
-            queue_ms: usage.queue_ms,
-            inference_ms: usage.score_ms,
-        }
-    }
-
-    /// The headers of an answer: names, and values in whole milliseconds. `compute` is the device.
-    #[must_use]
-    pub fn headers(&self, compute: &str) -> [(&'static str, String); 8] {
-        let whole = |milliseconds: f64| numeric::count(milliseconds).to_string();
-        [
-            ("x-compute-type", compute.to_owned()),
-            ("x-compute-time", whole(self.total_ms)),
-            ("x-compute-characters", self.characters.to_string()),
-            ("x-compute-tokens", self.tokens.to_string()),
-            ("x-total-time", whole(self.total_ms)),
-            ("x-tokenization-time", whole(self.tokenise_ms)),
-            ("x-queue-time", whole(self.queue_ms)),
-            ("x-inference-time", whole(self.inference_ms)),
-        ]
-    }
+/// The headers of an answer with the cost of its request: names, and values in whole milliseconds. `characters` are those of
+/// the texts, `compute` is the device.
+pub fn cost_headers(characters: usize, usage: &Usage, compute: &str) -> [(&'static str, String); 8] {
+    let whole = |milliseconds: f64| numeric::count(milliseconds).to_string();
+    [
+        ("x-compute-type", compute.to_owned()),
+        ("x-compute-time", whole(usage.total_ms)),
+        ("x-compute-characters", characters.to_string()),
+        ("x-compute-tokens", tokens(usage).to_string()),
+        ("x-total-time", whole(usage.total_ms)),
+        ("x-tokenization-time", whole(usage.tokenise_ms)),
+        ("x-queue-time", whole(usage.queue_ms)),
+        ("x-inference-time", whole(usage.score_ms)),
+    ]
 }
 
 /// The model that scores texts, and its bounds, in the terms of text-embeddings-inference.
@@ -147,7 +116,6 @@ impl ServedModel {
 }
 
 /// Threads that tokenise.
-#[must_use]
 pub fn tokenising_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -180,11 +148,11 @@ mod tests {
     fn times_are_whole_milliseconds() {
         let usage =
             Usage { tokens: 7, cached_tokens: 3, queue_ms: 1.5, score_ms: 4.25, total_ms: 9.9, ..Usage::default() };
-        let headers = ComputeCost::new(12, &usage).headers("cpu");
+        let headers = cost_headers(12, &usage, "cpu");
         let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "4"]);
         // Under load: the wait is not part of the time in the generator, and is not subtracted from it.
         let waited = Usage { queue_ms: 50.0, score_ms: 2.0, ..Usage::default() };
-        assert_eq!(ComputeCost::new(1, &waited).headers("cpu")[7].1, "2");
+        assert_eq!(cost_headers(1, &waited, "cpu")[7].1, "2");
     }
 }

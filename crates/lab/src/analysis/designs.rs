@@ -144,8 +144,7 @@ impl Analysis for Designs {
         });
         let points: Vec<Series> = points.collect();
         if !points.is_empty() {
-            let axes =
-                Axes { caption: "nDCG@10 by tokens of a ranking".to_owned(), x: "tokens of a ranking", y: "nDCG@10" };
+            let axes = Axes::new("nDCG@10 by tokens of a ranking", "tokens of a ranking", "nDCG@10");
             report.charts.push(chart::scatter(axes, &points)?);
         }
         report.verdict = found.verdict();

@@ -23,7 +23,7 @@ use crate::study::StudyError;
 use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::{Data, Question, Sources};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use files;
 use prefix_scheduler::model::entailment::TextPair;
 use protocol::v1;
@@ -118,22 +118,18 @@ impl Analysis for Equivalence {
             .fold((0, 0), |(count, equivalent), one| (count + 1, equivalent + usize::from(one.equivalent)));
         report.verdict = verdict(&measures, &qualities, (count, &settings.statistics));
         report.charts.push(chart::intervals(
-            Axes {
-                caption: "AUC: how often an equivalent answer scores above one that is not".to_owned(),
-                x: "AUC",
-                y: "",
-            },
+            Axes::new("AUC: how often an equivalent answer scores above one that is not", "AUC", ""),
             &columns,
         )?);
         let head = ["measure"].into_iter().chain(Quality::NAMES);
-        report.tables.push(Table::new(
+        report.table(
             format!(
                 "Agreement with people on {count} answers to {} questions, {equivalent} of them equivalent",
                 answers.len()
             ),
             head,
             rows,
-        ));
+        );
         let table = by_system(answers, &measures, &mut report);
         report.tables.extend(table);
         report.notes.push(

@@ -199,11 +199,7 @@ impl Analysis for EragCost {
             curves.extend(ratios.into_iter().filter(|_| measure.unit != "MiB"));
         }
         report.charts.push(chart::lines(
-            Axes {
-                caption: "Cost of labels over the cost of the answer from the whole list".to_owned(),
-                x: "passages",
-                y: "times end to end",
-            },
+            Axes::new("Cost of labels over the cost of the answer from the whole list", "passages", "times end to end"),
             &curves,
         )?);
         let questions = costs.iter().filter(|cost| cost.sizes.iter().any(|size| size.passages == largest)).count();

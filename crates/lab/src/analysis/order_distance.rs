@@ -111,13 +111,13 @@ impl Analysis for OrderDistance {
                 ]);
             }
             curves.push(Series::ranked(format!("{length} passages"), &closer));
-            report.tables.push(Table::new(
+            report.table(
                 format!(
                     "Distance of two orders with the same passage at a position, and of all others, {length} passages"
                 ),
                 ["position", "same passage", "other passage", "closer by"],
                 rows,
-            ));
+            );
         }
         let table = by_beginning(&mut report, &asked, settings);
         report.tables.push(table);
@@ -143,11 +143,11 @@ impl Analysis for OrderDistance {
         let nearest = mean_of(column(&|one| one.nearest), &settings.statistics);
         let ratio = ratio(&within, &between);
         report.verdict = verdict(&gap, ratio, &nearest, mean_of(&chance, &settings.statistics).value, asked.len());
-        let axes = Axes {
-            caption: "How much closer two orders are that have the same passage at a position".to_owned(),
-            x: "position",
-            y: "closer by, L1",
-        };
+        let axes = Axes::new(
+            "How much closer two orders are that have the same passage at a position",
+            "position",
+            "closer by, L1",
+        );
         report.charts.push(chart::lines(axes, &curves)?);
         report.notes = notes();
         Ok(report)

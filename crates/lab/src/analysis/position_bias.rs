@@ -18,7 +18,7 @@ use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::methods;
 use engine::types::{MoiOptions, MoiOutcome, Passage, RerankRequest, Scheme};
 use numeric::{mean, real};
@@ -94,11 +94,11 @@ impl Analysis for PositionBias {
                     report.number(format!("{name}, as published"), "weight", of_paper),
                 ]);
             }
-            report.tables.push(Table::new(
+            report.table(
                 format!("Weight of each position, {length} passages, {} questions", of_length.len()),
                 ["position", "weight", "times the fair share", "weight, as published"],
                 rows,
-            ));
+            );
             let ends = difference(&at(0), &at(length - 1), &settings.statistics);
             let middle = mean_of(column(&|one| ends_less_middle(&one.weights)), &settings.statistics);
             if report.verdict.is_empty() {
@@ -111,18 +111,10 @@ impl Analysis for PositionBias {
                 ("explained share of the scores' variance", "share", explained),
             ];
             let rows = report.rows(shape, |what| format!("{what}, {length} passages"));
-            report.tables.push(Table::new(
-                format!("The shape of the curve, {length} passages"),
-                ["number", "mean"],
-                rows,
-            ));
+            report.table(format!("The shape of the curve, {length} passages"), ["number", "mean"], rows);
             let curves = [("with prefixes", curve), ("as published", printed), ("no bias", vec![fair; length])];
             let curves = curves.map(|(name, values)| Series::ranked(name, &values));
-            let axes = Axes {
-                caption: format!("Mean weight of each position, {length} passages"),
-                x: "position",
-                y: "weight",
-            };
+            let axes = Axes::new(format!("Mean weight of each position, {length} passages"), "position", "weight");
             report.charts.push(chart::lines(axes, &curves)?);
         }
         report.notes = notes();

@@ -14,7 +14,7 @@ use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Chart};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::types::UtilityRequest;
 use numeric::{mean, pearson, real, standard_deviation};
 use protocol::v1;
@@ -117,16 +117,16 @@ impl Analysis for Repeatability {
                 whole.push(spread(&mut report, &name, &correlations));
             }
         }
-        report.tables.push(Table::new(
+        report.table(
             format!("Per question, over {} draws of {} answers", settings.repeats, settings.samples),
             ["measure", "mean", "standard deviation", "questions with a mean above 0", "coefficient of variation"],
             each,
-        ));
-        report.tables.push(Table::new(
+        );
+        report.table(
             format!("All {} questions together, over the draws", questions.len()),
             ["measure", "mean", "standard deviation", "coefficient of variation"],
             whole,
-        ));
+        );
         report.verdict = spreads.first().map_or_else(
             || "There is nothing to compare.".to_owned(),
             |(question, all)| {
@@ -200,7 +200,7 @@ fn by_draw(questions: &[Vec<f64>]) -> Vec<f64> {
 /// Mean, standard deviation and coefficient of variation of one number per draw. There are no intervals, because draws
 /// are few.
 fn spread(report: &mut Report, name: &str, draws: &[f64]) -> Vec<String> {
-    let number = |value: Option<f64>| Mean { value, low: None, high: None, questions: draws.len() };
+    let number = |value: Option<f64>| Mean::new(value, None, draws.len());
     vec![
         name.to_owned(),
         report.number(format!("{name}, all questions"), "", number(Some(mean(draws)))),
@@ -233,7 +233,7 @@ fn histogram(name: &str, values: &[f64]) -> Result<Chart, StudyError> {
         counts[bar] += 1;
     }
     let caption = format!("Standard deviation of {name}, by question");
-    chart::bars(Axes { caption, x: "standard deviation over draws", y: "questions" }, &edges, &counts)
+    chart::bars(Axes::new(caption, "standard deviation over draws", "questions"), &edges, &counts)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::preferences::{PreferenceRequest, Preferences, Scored};
 use engine::types::{EngineError, Passage};
 use moi::{self, Anchors, FitError, Objective, Observation};
@@ -103,7 +103,7 @@ impl Analysis for ReversedRanking {
             rows.push(row);
         }
         let head = |first| std::iter::once(first).chain(MEASURES.map(|(name, _)| name));
-        report.tables.push(Table::new("The answer from each order", head("order"), rows));
+        report.table("The answer from each order", head("order"), rows);
         let of = |left: &str, right: &str, measure: usize| {
             difference(&values(left, measure), &values(right, measure), &settings.statistics)
         };
@@ -133,13 +133,9 @@ impl Analysis for ReversedRanking {
             row.push(report.number(format!("drop of MOI − drop of retriever: {measure}"), unit, mean));
         }
         rows.push(row);
-        let caption = "Paired differences; the drop of a ranking is itself less its reverse".to_owned();
-        report.tables.push(Table::new(caption, head("difference"), rows));
-        let axes = Axes {
-            caption: "The reference answer's likelihood from each order".to_owned(),
-            x: "log P(reference) a token, nats",
-            y: "",
-        };
+        let caption = "Paired differences; the drop of a ranking is itself less its reverse";
+        report.table(caption, head("difference"), rows);
+        let axes = Axes::new("The reference answer's likelihood from each order", "log P(reference) a token, nats", "");
         report.charts.push(chart::intervals(axes, &points)?);
         report.verdict =
             drops.map_or_else(String::new, |drops| verdict(&of(MOI, &reversed(MOI), 0), &drops, asked.len()));

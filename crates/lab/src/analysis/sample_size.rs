@@ -15,7 +15,7 @@ use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Chart, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::Engine;
 use engine::contexts::ContextsRequest;
 use engine::sampling::measure_answers;
@@ -139,7 +139,7 @@ impl Analysis for SampleSize {
                 cells
             });
             let rows = rows.collect();
-            report.tables.push(Table::new(
+            report.table(
                 format!(
                     "SePer ({name}) of the first answers and of all {}, {} questions",
                     settings.samples,
@@ -156,7 +156,7 @@ impl Analysis for SampleSize {
                     "r with F1",
                 ],
                 rows,
-            ));
+            );
         }
         report.notes.push(format!(
             "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (see `repeatability`), and the last row agrees with itself.",
@@ -268,19 +268,11 @@ fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, StudyError> {
     let far = [line("SePer", &|worth| worth.deviations[0]), line("DeltaSePer", &|worth| worth.deviations[1])];
     Ok(vec![
         chart::lines(
-            Axes {
-                caption: "Pearson's r of the estimate of the first answers".to_owned(),
-                x: "answers",
-                y: "Pearson's r",
-            },
+            Axes::new("Pearson's r of the estimate of the first answers", "answers", "Pearson's r"),
             &agreement,
         )?,
         chart::lines(
-            Axes {
-                caption: "Mean absolute deviation from the estimate of all answers".to_owned(),
-                x: "answers",
-                y: "deviation",
-            },
+            Axes::new("Mean absolute deviation from the estimate of all answers", "answers", "deviation"),
             &far,
         )?,
     ])

@@ -16,7 +16,7 @@ use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::methods;
 use engine::types::{EngineError, MoiOptions, Passage, RerankRequest, Scheme};
 use moi::design::{Design, orders};
@@ -110,16 +110,12 @@ impl Analysis for Stability {
             "nDCG@10, largest − smallest",
             "tokens",
         ];
-        report.tables.push(Table::new(
-            format!("Rankings of {} seeds, {} questions", settings.repeats, asked.len()),
-            head,
-            rows,
-        ));
-        let axes = Axes {
-            caption: "Agreement of two seeds by tokens of a ranking".to_owned(),
-            x: "tokens of a ranking",
-            y: "Kendall's tau of two seeds",
-        };
+        report.table(format!("Rankings of {} seeds, {} questions", settings.repeats, asked.len()), head, rows);
+        let axes = Axes::new(
+            "Agreement of two seeds by tokens of a ranking",
+            "tokens of a ranking",
+            "Kendall's tau of two seeds",
+        );
         report.charts.push(chart::scatter(axes, &points)?);
         let of =
             |name: &str| -> Vec<Option<f64>> { asked.iter().map(|one| one.get(name).and_then(agreement)).collect() };

@@ -15,7 +15,7 @@ use crate::study::backend::Refusal;
 use crate::study::chart::{self, Axes, Point, Series};
 use crate::study::data::Question;
 use crate::study::mean::{Mean, mean_of};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use engine::types::{MoiOptions, Passage, RerankRequest, UtilityRequest};
 use numeric::real;
 
@@ -75,11 +75,8 @@ impl Analysis for UtilityByDepth {
                 };
                 Series { name: name.to_owned(), points: depths.iter().enumerate().filter_map(point).collect() }
             });
-            let axes = Axes {
-                caption: format!("{} DeltaSePer of the first passages", capital(kind)),
-                x: "passages",
-                y: "DeltaSePer",
-            };
+            let axes =
+                Axes::new(format!("{} DeltaSePer of the first passages", capital(kind)), "passages", "DeltaSePer");
             report.charts.push(chart::lines(axes, &series)?);
             if report.verdict.is_empty() {
                 report.verdict = verdict(&depths, kind, settings);
@@ -97,11 +94,11 @@ impl Analysis for UtilityByDepth {
                 [vec![k.to_string(), questions.to_string()], cells.to_vec()].concat()
             });
             let rows = rows.collect();
-            report.tables.push(Table::new(
+            report.table(
                 format!("{} DeltaSePer of the first passages, in probability", capital(kind)),
                 ["passages", "questions", "retriever's order", "reranked", "reranked less retriever's"],
                 rows,
-            ));
+            );
         }
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",

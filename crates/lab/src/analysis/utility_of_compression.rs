@@ -111,7 +111,7 @@ impl Analysis for UtilityOfCompression {
             }
             let name = kind.name();
             let caption = format!("DeltaSePer ({name}) by the share of kept tokens");
-            let axes = Axes { caption, x: "share of tokens kept", y: "DeltaSePer" };
+            let axes = Axes::new(caption, "share of tokens kept", "DeltaSePer");
             report.charts.push(chart::lines(axes, &series(&rows, kind))?);
             let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());
             let cells = |report: &mut Report, row: &Row| {

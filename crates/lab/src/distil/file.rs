@@ -18,7 +18,6 @@ use sha2::{Digest, Sha256};
 use crate::study::journal::{append, check_question, failed, lock, opened, refused};
 use crate::study::manifest::{differences, shown};
 use crate::study::{Named, StudyError};
-use models::store::hex;
 
 /// Format of the file. Files of another format are refused.
 const FORMAT: u32 = 1;
@@ -62,7 +61,7 @@ fn sum_of(before: &str, body: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(before.as_bytes());
     hasher.update(body.as_bytes());
-    hex(&hasher.finalize()[..DIGITS / 2])
+    hex::encode(&hasher.finalize()[..DIGITS / 2])
 }
 
 /// An object with its sum, and the sum. `object` is the text of a JSON object with at least one member.
@@ -253,7 +252,7 @@ mod tests {
             let value: Value = serde_json::from_str(line).unwrap();
             let sum = value["sum"].as_str().unwrap();
             let body = line.strip_suffix(&format!(",\"sum\":\"{sum}\"}}")).unwrap();
-            assert_eq!(sum, &hex(&Sha256::digest(format!("{before}{body}")))[..16]);
+            assert_eq!(sum, &hex::encode(Sha256::digest(format!("{before}{body}")))[..16]);
             assert_eq!(at == 0, value["rerankd_distil"] == 1);
             before = sum.to_owned();
         }

@@ -192,7 +192,7 @@ fn ranks(summary: &Summary) -> Result<Vec<Chart>, StudyError> {
         let curves = summary.utility_by_rank.iter().filter(|curve| curve.system == system.name);
         let series: Vec<Series> = curves.clone().map(|curve| Series::ranked(curve.annotator, &curve.by_rank)).collect();
         let caption = format!("Mean label by rank, system {}", system.name);
-        let mut chart = chart::lines(Axes { caption, x: "rank", y: "mean label" }, &series)?;
+        let mut chart = chart::lines(Axes::new(caption, "rank", "mean label"), &series)?;
         chart.numbers.head.push("questions".to_owned());
         let counts = curves.max_by_key(|curve| curve.questions.len()).map_or(&[][..], |curve| &curve.questions);
         chart.numbers.rows.iter_mut().zip(counts).for_each(|(row, count)| row.push(count.to_string()));
@@ -204,7 +204,7 @@ fn ranks(summary: &Summary) -> Result<Vec<Chart>, StudyError> {
 fn deltas(summary: &Summary) -> Result<Vec<Chart>, StudyError> {
     let chart = |one: &Histogram| {
         let caption = format!("Passages by {}, mean {:.3}", one.annotator, one.mean);
-        chart::bars(Axes { caption, x: "DeltaSePer", y: "passages" }, &one.edges, &one.counts)
+        chart::bars(Axes::new(caption, "DeltaSePer", "passages"), &one.edges, &one.counts)
     };
     summary.delta_seper.iter().map(chart).collect()
 }
@@ -216,7 +216,7 @@ fn bias(summary: &Summary) -> Result<Vec<Chart>, StudyError> {
     };
     let series: Vec<Series> = summary.position_bias.iter().map(named).collect();
     let caption = "Fitted position weights of the longest prompts scored".to_owned();
-    let chart = || chart::lines(Axes { caption, x: "position", y: "mean weight" }, &series);
+    let chart = || chart::lines(Axes::new(caption, "position", "mean weight"), &series);
     (!series.is_empty()).then(chart).into_iter().collect()
 }
 

@@ -47,6 +47,12 @@ pub struct Axes<'a> {
     pub y: &'a str,
 }
 
+impl<'a> Axes<'a> {
+    pub fn new(caption: impl Into<String>, x: &'a str, y: &'a str) -> Self {
+        Self { caption: caption.into(), x, y }
+    }
+}
+
 /// A point with the interval of its height.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {

@@ -35,7 +35,7 @@ use self::journal::{Entry, Journal, Timing};
 use self::report::Report;
 use engine::types::EngineError;
 use files::FileError;
-use models::store::{hex, write_atomically};
+use models::store::write_atomically;
 use protocol::client::ClientError;
 
 /// A study that cannot go on.
@@ -250,7 +250,7 @@ pub fn write(path: &Path, text: &str) -> Result<(), StudyError> {
 /// The first eight bytes of the SHA-256 of a value's JSON, in hexadecimal digits.
 pub fn fingerprint(value: &impl Serialize) -> String {
     // These values are in memory and have names for keys, so writing them as JSON cannot fail.
-    hex(&Sha256::digest(serde_json::to_vec(value).unwrap_or_default())[..8])
+    hex::encode(&Sha256::digest(serde_json::to_vec(value).unwrap_or_default())[..8])
 }
 
 /// Each element once, at its first position.

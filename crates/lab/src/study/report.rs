@@ -106,6 +106,16 @@ impl Section {
 }
 
 impl Report {
+    /// Adds a table.
+    pub fn table<T: Into<String>>(
+        &mut self,
+        caption: impl Into<String>,
+        head: impl IntoIterator<Item = T>,
+        rows: Vec<Vec<String>>,
+    ) {
+        self.tables.push(Table::new(caption, head, rows));
+    }
+
     /// Adds a number, and returns it as a cell: the value and its interval.
     pub fn number(&mut self, name: impl Into<String>, unit: &'static str, mean: Mean) -> String {
         self.figures.push(Figure { name: name.into(), unit, mean, more: Map::new() });

@@ -4,24 +4,8 @@
 //! at the first step.
 
 /// Architectures that llama.cpp evaluates without a cache: encoders, and models that fill in masked tokens.
-const WITHOUT_CACHE: [&str; 16] = [
-    "bert",
-    "clef",
-    "dream",
-    "eurobert",
-    "gemma-embedding",
-    "jina-bert-v2",
-    "jina-bert-v3",
-    "llada",
-    "llada-moe",
-    "llama-embed",
-    "modern-bert",
-    "neo-bert",
-    "nomic-bert",
-    "nomic-bert-moe",
-    "rnd1",
-    "wavtokenizer-dec",
-];
+const WITHOUT_CACHE: &str = "bert clef dream eurobert gemma-embedding jina-bert-v2 jina-bert-v3 llada llada-moe \
+                             llama-embed modern-bert neo-bert nomic-bert nomic-bert-moe rnd1 wavtokenizer-dec";
 
 /// Architectures with an encoder before the decoder, and draft models that read hidden states of another model.
 const WITH_ENCODER: [&str; 4] = ["dflash", "eagle3", "t5", "t5encoder"];
@@ -33,7 +17,7 @@ const WITH_ENCODER: [&str; 4] = ["dflash", "eagle3", "t5", "t5encoder"];
 pub fn check(architecture: &str, causal: Option<bool>) -> Result<(), String> {
     let kind = if WITH_ENCODER.contains(&architecture) {
         "with an encoder"
-    } else if WITHOUT_CACHE.contains(&architecture) || causal == Some(false) {
+    } else if WITHOUT_CACHE.split(' ').any(|known| known == architecture) || causal == Some(false) {
         "with bidirectional attention"
     } else {
         return Ok(());

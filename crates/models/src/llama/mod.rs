@@ -51,7 +51,6 @@ impl CacheType {
     pub const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::Q8_0];
 
     /// Name in the configuration and in the identity of states.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -61,7 +60,6 @@ impl CacheType {
     }
 
     /// Bytes of this many numbers.
-    #[must_use]
     pub const fn bytes(self, numbers: usize) -> usize {
         match self {
             Self::F16 | Self::Bf16 => 2 * numbers,

@@ -136,7 +136,6 @@ impl<'a> Kept<'a> {
 
 /// The file that an earlier measurement chose for this machine; `None` when there was none. Takes milliseconds, unless the
 /// re-encoded file has no valid receipt and must be hashed.
-#[must_use]
 pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice> {
     if Header::read(&settings.path).is_ok_and(|header| header.files() > 1) {
         return None;

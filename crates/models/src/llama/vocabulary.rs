@@ -44,7 +44,6 @@ impl Vocabulary {
     }
 
     /// Longest sequence that the model was trained on, in tokens; `usize::MAX` when the file does not state it.
-    #[must_use]
     pub fn trained_context(&self) -> usize {
         // llama.cpp skips the hyperparameters when it loads no tensors, so they are read from the metadata.
         let architecture = self.metadata("general.architecture").unwrap_or_default();
@@ -53,14 +52,12 @@ impl Vocabulary {
     }
 
     /// A metadata value of the file, for example of `general.architecture`; `None` when the key is missing.
-    #[must_use]
     pub fn metadata(&self, key: &str) -> Option<String> {
         self.model.meta_val_str(key).ok()
     }
 
     /// Keys and values per token over all layers: the numbers in a cell of the cache. `None` if the file does not state
     /// it or its layers differ.
-    #[must_use]
     pub fn cell_numbers(&self) -> Option<usize> {
         cell_numbers(|key| self.metadata(key))
     }

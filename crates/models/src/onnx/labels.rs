@@ -26,19 +26,15 @@ impl Labels {
         let plain: Vec<String> = names.iter().map(|name| name.to_lowercase().replace([' ', '-'], "_")).collect();
         let index_of = |wanted: &[&str]| plain.iter().position(|name| wanted.contains(&name.as_str()));
         let entailment = index_of(&["entailment", "entail", "entails"]);
-        let found = match plain.len() {
-            3 => entailment.zip(index_of(&["neutral"])).zip(index_of(&["contradiction", "contradict", "contradicts"])),
-            2 => {
-                let other = index_of(&["not_entailment", "non_entailment", "no_entailment"]);
-                return entailment
-                    .zip(other)
-                    .map(|(entailment, neutral)| Self { entailment, neutral, contradiction: None })
-                    .ok_or_else(|| unknown(names));
-            }
-            _ => None,
+        let (neutral, contradiction) = match plain.len() {
+            3 => (index_of(&["neutral"]), index_of(&["contradiction", "contradict", "contradicts"]).map(Some)),
+            2 => (index_of(&["not_entailment", "non_entailment", "no_entailment"]), Some(None)),
+            _ => (None, None),
         };
-        let ((entailment, neutral), contradiction) = found.ok_or_else(|| unknown(names))?;
-        Ok(Self { entailment, neutral, contradiction: Some(contradiction) })
+        let expected = "entailment, neutral and contradiction or entailment and not_entailment expected";
+        let unknown = || format!("id2label: {names:?} given, {expected}");
+        let ((entailment, neutral), contradiction) = entailment.zip(neutral).zip(contradiction).ok_or_else(unknown)?;
+        Ok(Self { entailment, neutral, contradiction })
     }
 
     pub fn count(self) -> usize {
@@ -58,12 +54,6 @@ pub(super) fn in_order(id2label: &BTreeMap<String, String>) -> Result<Vec<String
         return Err("id2label: the labels must be numbered from 0 without gaps".to_owned());
     }
     Ok(numbered.into_iter().map(|(_, name)| name).collect())
-}
-
-fn unknown(names: &[String]) -> String {
-    format!(
-        "id2label: {names:?} given, entailment, neutral and contradiction or entailment and not_entailment expected"
-    )
 }
 
 impl ModelConfig {

@@ -173,15 +173,12 @@ const TOKENISED: usize = 64 << 10;
 
 /// The part of a text that is tokenised: its beginning.
 fn cut(text: &str) -> &str {
-    let end = (0..=TOKENISED.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or_default()]
+    &text[..text.floor_char_boundary(TOKENISED)]
 }
 
 /// The part of a question that is tokenised: its end.
 fn cut_beginning(question: &str) -> &str {
-    let from = question.len().saturating_sub(TOKENISED);
-    let begin = (from..=question.len()).find(|&at| question.is_char_boundary(at));
-    &question[begin.unwrap_or_default()..]
+    &question[question.ceil_char_boundary(question.len().saturating_sub(TOKENISED))..]
 }
 
 /// The parameters of a step that all sessions share.

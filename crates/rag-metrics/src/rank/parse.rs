@@ -50,9 +50,9 @@ const NAMES: &[(&[&str], Kind)] = &[
     (&["Fe"], Kind::Fe(0.5)),
     (&["T"], Kind::T(0.5)),
     (&["T'", "Tprime"], Kind::TPrime(0.5)),
-    (&["NumQ"], Kind::NumQ),
-    (&["NumRet"], Kind::NumRet),
-    (&["NumRel"], Kind::NumRel),
+    (&["NumQ", "num_q"], Kind::NumQ),
+    (&["NumRet", "num_ret"], Kind::NumRet),
+    (&["NumRel", "num_rel"], Kind::NumRel),
     (&["NumRelRet", "num_rel_ret"], Kind::NumRelRet),
 ];
 
@@ -63,19 +63,7 @@ const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 const SUCCESS_CUTOFFS: [usize; 3] = [1, 5, 10];
 
 /// The metrics that trec_eval prints by default, in its order.
-const OFFICIAL: [&str; 11] = [
-    "num_q",
-    "num_ret",
-    "num_rel",
-    "num_rel_ret",
-    "map",
-    "gm_map",
-    "Rprec",
-    "bpref",
-    "recip_rank",
-    "iprec_at_recall",
-    "P",
-];
+const OFFICIAL: &str = "num_q num_ret num_rel num_rel_ret map gm_map Rprec bpref recip_rank iprec_at_recall P";
 
 fn folded(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
@@ -83,13 +71,7 @@ fn folded(name: &str) -> String {
 
 fn kind_of(name: &str) -> Option<Kind> {
     let name = folded(name);
-    let alias = match name.as_str() {
-        "num_q" => "numq",
-        "num_ret" => "numret",
-        "num_rel" => "numrel",
-        other => other,
-    };
-    NAMES.iter().find(|(names, _)| names.iter().any(|name| folded(name) == alias)).map(|(_, kind)| *kind)
+    NAMES.iter().find(|(names, _)| names.iter().any(|known| folded(known) == name)).map(|(_, kind)| *kind)
 }
 
 impl Metric {
@@ -101,7 +83,7 @@ impl Metric {
     pub fn parse_all(name: &str) -> Result<Vec<Self>, MetricError> {
         let name = name.trim();
         if name.eq_ignore_ascii_case("official") {
-            let lists: Result<Vec<Vec<Self>>, _> = OFFICIAL.iter().map(|name| Self::parse_all(name)).collect();
+            let lists: Result<Vec<Vec<Self>>, _> = OFFICIAL.split(' ').map(Self::parse_all).collect();
             return Ok(lists?.concat());
         }
         if let Some((base, cutoffs)) = name.split_once('.').filter(|(base, _)| is_trec_family(base)) {

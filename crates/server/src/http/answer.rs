@@ -3,15 +3,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::own;
 use super::request::Asked;
 use super::score::AskedScores;
-use crate::peers::{self, ComputeCost, characters, in_a_header};
+use crate::peers::{self, characters, cost_headers, in_a_header, tokens};
 use engine::types::{PairScores, Ranked, Reranked, Usage};
 
 /// The JSON around the results.
@@ -42,10 +41,7 @@ pub(super) struct About<'a> {
 
 /// A response with a JSON body.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
 /// Seconds since 1970.
@@ -105,7 +101,7 @@ fn rankings(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
 fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let request = &asked.request;
     let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
-    for (name, value) in ComputeCost::new(count, &ranked.usage).headers(compute) {
+    for (name, value) in cost_headers(count, &ranked.usage, compute) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().insert(HeaderName::from_static(name), value);
         }
@@ -182,11 +178,6 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
     });
     let engine = scored.warnings.iter().map(|warning| asked.said(warning));
     warned(json_response(StatusCode::OK, &body), asked.warnings.iter().cloned().chain(engine).collect())
-}
-
-/// Tokens evaluated or reused.
-fn tokens(usage: &Usage) -> usize {
-    usage.tokens + usage.cached_tokens
 }
 
 fn usage(usage: &Usage) -> Value {

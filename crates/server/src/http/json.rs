@@ -159,37 +159,8 @@ pub(super) fn text(value: &RawValue) -> Option<Text> {
 }
 
 /// The name of a field, as bytes: a name with an unpaired surrogate is valid JSON but not UTF-8.
-struct Key<'de>(std::borrow::Cow<'de, [u8]>);
-
-impl<'de> serde::Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> Visitor<'de> for Bytes {
-            type Value = Key<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a name")
-            }
-
-            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Key<'de>, E> {
-                Ok(Key(bytes.into()))
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Key<'de>, E> {
-                Ok(Key(bytes.to_owned().into()))
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(text.as_bytes().into()))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
-                Ok(Key(text.as_bytes().to_owned().into()))
-            }
-        }
-        source.deserialize_bytes(Bytes)
-    }
-}
+#[derive(serde::Deserialize)]
+struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, [u8]>);
 
 struct Fields<'w, 'k>(&'w [&'k str]);
 

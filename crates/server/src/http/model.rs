@@ -180,9 +180,7 @@ impl Names {
         let method = named.or(configured.filter(|method| !asks_another(method)));
         Ok(Choice { method, scorer: if scores { "" } else { "generator" }, warning: None })
     }
-}
 
-impl Names {
     /// The error for an unknown name.
     fn unknown(&self, asked: String) -> Problem {
         let served = self.all().into_iter().map(|(name, _)| name.to_owned()).collect();

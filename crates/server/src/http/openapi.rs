@@ -1,8 +1,7 @@
 //! The OpenAPI document, for clients and for people.
 
-use axum::body::Body;
-use axum::http::{HeaderValue, header};
-use axum::response::Response;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 
 /// The document. [`document`] replaces its version by the server's.
 const DOCUMENT: &str = include_str!("openapi.json");
@@ -10,9 +9,7 @@ const DOCUMENT: &str = include_str!("openapi.json");
 /// `GET /openapi.json`
 pub(super) async fn document() -> Response {
     let document = DOCUMENT.replace("\"0.0.0\"", concat!('"', env!("CARGO_PKG_VERSION"), '"'));
-    let mut response = Response::new(Body::from(document));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
 #[cfg(test)]
@@ -23,7 +20,7 @@ mod tests {
     use crate::http::own;
     use crate::http::request::{COMMON, RANKING};
     use crate::http::terms::TIMEOUT;
-    use crate::peers::ComputeCost;
+    use crate::peers::cost_headers;
     use engine::types::Usage;
     use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME};
 
@@ -52,7 +49,7 @@ mod tests {
     #[test]
     fn every_header_of_an_answer_is_described() {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
-        let costs = ComputeCost::new(1, &Usage::default()).headers("cpu");
+        let costs = cost_headers(1, &Usage::default(), "cpu");
         let of_lists: Vec<&str> =
             costs.iter().map(|(name, _)| *name).chain(["x-request-id", "x-rerankd-warning"]).collect();
         for (path, operations) in document["paths"].as_object().unwrap() {

@@ -78,22 +78,8 @@ pub(super) fn method_of(path: &str) -> &'static str {
 
 /// The served path with the smallest edit distance to `path`, and its method.
 pub(super) fn nearest(path: &str) -> (&'static str, &'static str) {
-    let path = &path.as_bytes()[..path.len().min(COMPARED)];
-    all().min_by_key(|(_, served)| distance(path, served.as_bytes())).unwrap_or(("POST", "/v1/rerank"))
-}
-
-/// Number of letters to insert, remove or replace (Levenshtein).
-fn distance(left: &[u8], right: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (above, letter) in left.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], above + 1);
-        for (at, other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[at + 1];
-            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
-        }
-    }
-    row[right.len()]
+    let path = &path[..path.floor_char_boundary(COMPARED)];
+    all().min_by_key(|(_, served)| strsim::levenshtein(path, served)).unwrap_or(("POST", "/v1/rerank"))
 }
 
 #[cfg(test)]
@@ -149,7 +135,6 @@ mod tests {
         for (path, expected) in rows {
             assert_eq!(nearest(path), expected, "{path}");
         }
-        assert_eq!(distance(b"kitten", b"sitting"), 3);
         let long = "/é".repeat(100_000);
         assert!(nearest(&long).1.starts_with('/'));
     }

@@ -137,7 +137,6 @@ impl Metrics {
     }
 
     /// True if every generator would serve a request.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.engine.models().serve()
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
+use crate::{features, target};
 use engine::Engine;
 use engine::models::GeneratorModel;
 use engine::types::Role;
@@ -58,14 +59,8 @@ pub(super) fn counter(name: &str, help: &str, value: u64) -> MetricFamily {
 }
 
 fn build(page: &mut Page) {
-    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-    let features = [
-        ("cuda", cfg!(feature = "cuda")),
-        ("metal", cfg!(feature = "metal")),
-        ("vulkan", cfg!(feature = "vulkan")),
-        ("portable", cfg!(feature = "portable")),
-    ];
-    let features: Vec<&str> = features.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    let target = target();
+    let features = features();
     let labels =
         [("version", env!("CARGO_PKG_VERSION")), ("target", target.as_str()), ("features", &features.join(","))];
     page.gauge("rerankd_build_info", "Always 1; the labels describe the build.", &labels, 1.0);

@@ -30,7 +30,6 @@ pub struct Recorded {
 }
 
 /// The caller's request id in usable form, or a new one.
-#[must_use]
 pub fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     given.and_then(Terms::usable_id).unwrap_or_else(call::fresh_id)
@@ -120,7 +119,6 @@ impl Record {
     }
 
     /// The part that layers and handlers use.
-    #[must_use]
     pub const fn recorded(&self) -> &Recorded {
         &self.recorded
     }

@@ -56,13 +56,11 @@ pub fn start(options: &TraceOptions) -> Result<(SdkTracer, Export), opentelemetr
 }
 
 /// Spans of this process that did not reach the collector.
-#[must_use]
 pub fn dropped() -> u64 {
     export::DROPPED.load(Ordering::Relaxed)
 }
 
 /// The span of a request. Its parent is the span that the caller's `traceparent` names, if any.
-#[must_use]
 pub fn request(operation: &Operation, id: &str, headers: &HeaderMap) -> Span {
     let known = operation.service != "unknown";
     let method = if known { format!("{}/{}", operation.service, operation.method) } else { "_OTHER".to_owned() };
@@ -86,7 +84,6 @@ pub fn request(operation: &Operation, id: &str, headers: &HeaderMap) -> Span {
 }
 
 /// The span of a request over HTTP, like [`request`]. `route` is the path pattern of the server.
-#[must_use]
 pub fn over_http(method: &str, route: &str, id: &str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: TARGET,

@@ -33,19 +33,19 @@ impl<S: NamedService> NamedService for Admitted<S> {
 /// The call of a request.
 pub(super) fn call<T>(request: &Request<T>) -> Result<Call, Status> {
     let call = request.extensions().get::<Call>().cloned();
-    call.ok_or_else(|| status::of(&EngineError::Internal("the request was not admitted".to_owned())))
+    call.ok_or_else(|| status::of(EngineError::Internal("the request was not admitted".to_owned())))
 }
 
 /// The terms of a stream of requests. Each of its questions is admitted separately.
 pub(super) fn terms<T>(request: &Request<T>) -> Result<Terms, Status> {
     let terms = request.extensions().get::<Terms>().cloned();
-    terms.ok_or_else(|| status::of(&EngineError::Internal("the stream has no terms".to_owned())))
+    terms.ok_or_else(|| status::of(EngineError::Internal("the stream has no terms".to_owned())))
 }
 
 impl<S> Admitted<S> {
     /// Puts the call, or a stream's terms, into the request.
     fn admit<B>(&self, request: &mut http::Request<B>) -> Result<(), Status> {
-        let terms = edge::terms(request).map_err(|error| status::of(&error))?;
+        let terms = edge::terms(request).map_err(status::of)?;
         if edge::takes_many(request.uri().path()) {
             request.extensions_mut().insert(terms);
         } else {

@@ -1,10 +1,10 @@
 //! gRPC handlers of BeliefService: sampling, entailment, clustering and citations.
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
-use super::{admit, status};
+use super::{Reply, admit, status};
 use engine::types::{BeliefEvent, EngineError};
 use prefix_scheduler::model::entailment::TextPair;
 use protocol::convert::{narrow, usage, wide};
@@ -13,11 +13,6 @@ use protocol::{convert_belief, convert_citation, convert_task, v1};
 
 pub(super) struct Service {
     pub edge: Edge,
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "shaped for map_err")]
-fn refused(error: EngineError) -> Status {
-    status::of(&error)
 }
 
 fn message(event: BeliefEvent) -> v1::SampleResponse {
@@ -37,9 +32,9 @@ fn message(event: BeliefEvent) -> v1::SampleResponse {
 impl BeliefService for Service {
     type SampleStream = Events<v1::SampleResponse>;
 
-    async fn sample(&self, request: Request<v1::SampleRequest>) -> Result<Response<Self::SampleStream>, Status> {
+    async fn sample(&self, request: Request<v1::SampleRequest>) -> Reply<Self::SampleStream> {
         let call = admit::call(&request)?;
-        let request = convert_belief::sample_request(request.into_inner()).map_err(refused)?;
+        let request = convert_belief::sample_request(request.into_inner()).map_err(status::of)?;
         let engine = self.edge.engine.clone();
         let work = |listener| async move {
             let work = async {
@@ -63,7 +58,7 @@ impl BeliefService for Service {
         Ok(Response::new(with_answer(work, message)))
     }
 
-    async fn entail(&self, request: Request<v1::EntailRequest>) -> Result<Response<v1::EntailResponse>, Status> {
+    async fn entail(&self, request: Request<v1::EntailRequest>) -> Reply<v1::EntailResponse> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
         let pairs = wire.pairs.into_iter().map(|pair| TextPair::new(pair.premise, pair.hypothesis));
@@ -76,10 +71,10 @@ impl BeliefService for Service {
         }))
     }
 
-    async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterResponse>, Status> {
+    async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Reply<v1::ClusterResponse> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
-        let rule = convert_belief::rule(wire.rule, wire.threshold, "rule").map_err(refused)?;
+        let rule = convert_belief::rule(wire.rule, wire.threshold, "rule").map_err(status::of)?;
         let work = self.edge.engine.belief.cluster(&call, &wire.texts, &wire.question, rule);
         let (clusters, judged) = answer(&call, work).await?;
         Ok(Response::new(v1::ClusterResponse {
@@ -89,10 +84,7 @@ impl BeliefService for Service {
         }))
     }
 
-    async fn check_citations(
-        &self,
-        request: Request<v1::CheckCitationsRequest>,
-    ) -> Result<Response<v1::CheckCitationsResponse>, Status> {
+    async fn check_citations(&self, request: Request<v1::CheckCitationsRequest>) -> Reply<v1::CheckCitationsResponse> {
         let call = admit::call(&request)?;
         let request = convert_citation::request(request.into_inner());
         let report = answer(&call, self.edge.engine.citations.check(&call, request)).await?;

@@ -49,11 +49,11 @@ impl Edge {
         let unread = UNREAD.contains(&terms.operation.as_str());
         let place = if reads || unread { Place::Generator } else { Place::Beside };
         let admitted = if unread { self.admission.admit_unread(terms) } else { self.admission.admit(terms, place) };
-        let call = admitted.map_err(|_| status::of(&self.engine.models().queue_full_at(place)))?;
+        let call = admitted.map_err(|_| status::of(self.engine.models().queue_full_at(place)))?;
         let models = self.engine.models();
         let model = if fills { models.scoring("") } else { models.generator(None) };
         if reads && let Ok(model) = model {
-            model.scheduler().admit_unread(&call).map_err(|error| status::of(&error.into()))?;
+            model.scheduler().admit_unread(&call).map_err(|error| status::of(error.into()))?;
         }
         Ok(call)
     }
@@ -72,7 +72,7 @@ impl Edge {
             None => Ok(admitted.await),
         };
         let admitted = admitted.map_err(|_| self.engine.models().queue_full_at(place));
-        admitted.and_then(|call| call.map_err(EngineError::from)).map_err(|error| status::of(&error))
+        admitted.and_then(|call| call.map_err(EngineError::from)).map_err(status::of)
     }
 }
 
@@ -93,7 +93,7 @@ where
 {
     let outcome = call.run(work).await;
     // Converted in the span of the call, so that the log line of a fault has its id.
-    outcome.map_err(|error| call.in_span(|| status::of(&error.into())))
+    outcome.map_err(|error| call.in_span(|| status::of(error.into())))
 }
 
 /// The terms from headers and connection: `grpc-timeout`, `x-request-id`, the priority, the peer's address, the token's

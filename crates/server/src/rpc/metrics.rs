@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::edge::answer;
-use super::{admit, status};
+use super::{Reply, admit, status};
 use engine::types::EngineError;
 use moi::task::fit_moi;
 use numeric::Interrupt;
@@ -30,7 +30,7 @@ impl Service {
         &self,
         request: Request<Q>,
         work: impl FnOnce(Q, Interrupt<'_>) -> Result<T, EngineError> + Send + 'static,
-    ) -> Result<Response<T>, Status> {
+    ) -> Reply<T> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
         let work = move |call: &Call| in_arithmetic_pool(|| work(wire, &|| call.is_stopped()));
@@ -58,8 +58,8 @@ impl MetricsService for Service {
     async fn evaluate_ranking(
         &self,
         request: Request<v1::EvaluateRankingRequest>,
-    ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
-        convert::check_sizes(request.get_ref()).map_err(|error| status::of(&error))?;
+    ) -> Reply<v1::EvaluateRankingResponse> {
+        convert::check_sizes(request.get_ref()).map_err(status::of)?;
         let message_bytes = self.message_bytes;
         self.compute(request, move |wire, interrupt| {
             let task = convert::ranking_task(wire, message_bytes)?;
@@ -70,10 +70,7 @@ impl MetricsService for Service {
         .await
     }
 
-    async fn correlate(
-        &self,
-        request: Request<v1::CorrelateRequest>,
-    ) -> Result<Response<v1::CorrelateResponse>, Status> {
+    async fn correlate(&self, request: Request<v1::CorrelateRequest>) -> Reply<v1::CorrelateResponse> {
         let message_bytes = self.message_bytes;
         self.compute(request, move |wire, interrupt| {
             let task = convert::correlation_task(wire, message_bytes)?;
@@ -83,10 +80,7 @@ impl MetricsService for Service {
         .await
     }
 
-    async fn choose_alpha(
-        &self,
-        request: Request<v1::ChooseAlphaRequest>,
-    ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
+    async fn choose_alpha(&self, request: Request<v1::ChooseAlphaRequest>) -> Reply<v1::ChooseAlphaResponse> {
         self.compute(request, |wire, interrupt| {
             let (samples, family, correlation) = convert::alpha_task(wire)?;
             let chosen = input::choose_alpha(&samples, family, correlation, interrupt);
@@ -95,7 +89,7 @@ impl MetricsService for Service {
         .await
     }
 
-    async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
+    async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Reply<v1::FitMoiResponse> {
         self.compute(request, |wire, interrupt| {
             let task = convert::fit_task(wire)?;
             let fitted = fit_moi(&task, interrupt).map_err(convert::fit_error)?;

@@ -13,5 +13,8 @@ mod record;
 mod rerank;
 pub mod server;
 mod status;
-pub mod tei;
+mod tei;
 mod utility;
+
+/// The outcome of a call.
+type Reply<T> = Result<tonic::Response<T>, tonic::Status>;

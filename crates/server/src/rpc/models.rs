@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use super::edge::Edge;
-use super::status;
+use super::{Reply, status};
+use crate::{features, target};
 use engine::models::GeneratorModel;
 use engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
 use engine::types::Role;
@@ -25,20 +26,11 @@ pub(super) struct Service {
 
 #[tonic::async_trait]
 impl ModelService for Service {
-    async fn get_server_info(
-        &self,
-        _: Request<v1::GetServerInfoRequest>,
-    ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
+    async fn get_server_info(&self, _: Request<v1::GetServerInfoRequest>) -> Reply<v1::GetServerInfoResponse> {
         let engine = &self.edge.engine;
         let limits = engine.limits();
-        let generator = engine.models().generator(None).map_err(|error| status::of(&error))?;
+        let generator = engine.models().generator(None).map_err(status::of)?;
         let capacity = generator.scheduler().capacity();
-        let features = [
-            ("cuda", cfg!(feature = "cuda")),
-            ("metal", cfg!(feature = "metal")),
-            ("vulkan", cfg!(feature = "vulkan")),
-            ("portable", cfg!(feature = "portable")),
-        ];
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             // Before the generator is loaded, only its configured name is available.
@@ -55,8 +47,8 @@ impl ModelService for Service {
                 batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),
             }),
             build: Some(v1::BuildInfo {
-                target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
-                features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
+                target: target(),
+                features: features().into_iter().map(str::to_owned).collect(),
             }),
             worker: Some(worker_info(generator)),
             template_version: TEMPLATE_VERSION.to_owned(),
@@ -72,19 +64,16 @@ impl ModelService for Service {
             warm: generator.scheduler().store().map(|store| warm_info(&store.figures())),
         }))
     }
-    async fn get_position_bias(
-        &self,
-        call: Request<v1::GetPositionBiasRequest>,
-    ) -> Result<Response<v1::GetPositionBiasResponse>, Status> {
+    async fn get_position_bias(&self, call: Request<v1::GetPositionBiasRequest>) -> Reply<v1::GetPositionBiasResponse> {
         let wire = call.into_inner();
-        let only = match known("subject", wire.subject).map_err(|error| status::of(&error))? {
+        let only = match known("subject", wire.subject).map_err(status::of)? {
             v1::ProfileSubject::Unspecified => None,
             v1::ProfileSubject::Answer => Some(Subject::Answer),
             v1::ProfileSubject::Question => Some(Subject::Question),
         };
         let name = if wire.scorer.is_empty() { Role::Generator.name() } else { wire.scorer.as_str() };
         let found = self.edge.engine.models().scoring(name).and_then(GeneratorModel::get);
-        let generator = found.map_err(|error| status::of(&error))?;
+        let generator = found.map_err(status::of)?;
         let bias = &generator.position_bias;
         let profiles = profiles_to_wire(&bias.profiles());
         let wanted = |profile: &v1::PositionProfile| {

@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::questions::{Answers, StreamBounds, answer_each};
-use super::{admit, status};
+use super::{Reply, admit, status};
 use engine::types::{EngineError, RerankRequest, Reranked};
 use prefix_scheduler::call::{Call, Terms};
 use protocol::v1::rerank_service_server::RerankService;
@@ -42,7 +42,7 @@ impl Service {
     ) -> Result<v1::RerankResponse, Status> {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
         // Checked before it waits for a slot and holds its memory.
-        self.edge.engine.reranker.check(&request).map_err(|error| status::of(&error))?;
+        self.edge.engine.reranker.check(&request).map_err(status::of)?;
         let call = self.edge.admit_question(terms, id, self.edge.engine.reranker.place_of(&request)).await?;
         self.answered(&call, request, &sent).await
     }
@@ -50,7 +50,7 @@ impl Service {
 
 fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
     let whole = wire.return_passages;
-    let request = convert::request(wire).map_err(|error| status::of(&error))?;
+    let request = convert::request(wire).map_err(status::of)?;
     let passages = request.passages.iter().map(|passage| v1::Passage {
         id: passage.id.clone(),
         // The text is copied only if the response includes it (`return_passages`).
@@ -75,17 +75,14 @@ fn respond(reranked: Reranked, sent: &convert::Sent) -> v1::RerankResponse {
 
 #[tonic::async_trait]
 impl RerankService for Service {
-    async fn rerank(&self, request: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
+    async fn rerank(&self, request: Request<v1::RerankRequest>) -> Reply<v1::RerankResponse> {
         let call = admit::call(&request)?;
         Ok(Response::new(self.ranked(&call, request.into_inner()).await?))
     }
 
     type WatchRerankStream = Events<v1::WatchRerankResponse>;
 
-    async fn watch_rerank(
-        &self,
-        request: Request<v1::WatchRerankRequest>,
-    ) -> Result<Response<Self::WatchRerankStream>, Status> {
+    async fn watch_rerank(&self, request: Request<v1::WatchRerankRequest>) -> Reply<Self::WatchRerankStream> {
         let call = admit::call(&request)?;
         let Some(wire) = request.into_inner().request else {
             return Err(status::unset("request"));
@@ -108,7 +105,7 @@ impl RerankService for Service {
     async fn rerank_stream(
         &self,
         request: Request<Streaming<v1::RerankStreamRequest>>,
-    ) -> Result<Response<Self::RerankStreamStream>, Status> {
+    ) -> Reply<Self::RerankStreamStream> {
         use v1::rerank_stream_response::Outcome;
         let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::RerankStreamRequest| {
@@ -124,14 +121,11 @@ impl RerankService for Service {
 
     type WarmPassagesStream = Events<v1::WarmPassagesResponse>;
 
-    async fn warm_passages(
-        &self,
-        request: Request<v1::WarmPassagesRequest>,
-    ) -> Result<Response<Self::WarmPassagesStream>, Status> {
+    async fn warm_passages(&self, request: Request<v1::WarmPassagesRequest>) -> Reply<Self::WarmPassagesStream> {
         let call = admit::call(&request)?;
         let passages = convert::passages(request.into_inner().passages);
         let engine = self.edge.engine.clone();
-        let model = engine.scorer().map_err(|error| status::of(&error))?.info.name.clone();
+        let model = engine.scorer().map_err(status::of)?.info.name.clone();
         let name = model.clone();
         let work = |listener| async move {
             let work = engine.prefiller.prefill(&call, passages, Some(listener));

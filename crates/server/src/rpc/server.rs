@@ -22,10 +22,10 @@ use super::edge::Edge;
 use super::operations::Operations;
 use super::readable::Readable;
 use super::record::Recorder;
-use super::tei::{self, TeiOptions};
-use super::{belief, metrics, models, rerank, utility};
+use super::{belief, metrics, models, rerank, tei, utility};
 use crate::transport::{Access, Authenticate, Bounds, InFlight, Protocol, Refused, listener};
 use engine::Engine;
+use engine::methods::MethodRef;
 use prefix_scheduler::call::Admission;
 use protocol::DESCRIPTORS;
 use protocol::client::Client;
@@ -54,8 +54,8 @@ pub struct ServerOptions {
     pub access: Access,
     /// Turns true after a trial of the generator. Until then health is NOT_SERVING.
     pub warm: watch::Receiver<bool>,
-    /// Options of tei.v1.
-    pub tei: TeiOptions,
+    /// Method of tei.v1; `None` for the default.
+    pub tei: Option<MethodRef>,
 }
 
 impl Default for ServerOptions {
@@ -68,7 +68,7 @@ impl Default for ServerOptions {
             bounds: Bounds::default(),
             access: Access::default(),
             warm: watch::channel(true).1,
-            tei: TeiOptions::default(),
+            tei: None,
         }
     }
 }
@@ -84,7 +84,6 @@ pub enum Ended {
 
 impl Ended {
     /// By the number of calls of any protocol that were cancelled at the end of the drain.
-    #[must_use]
     pub fn of(admission: &Admission) -> Self {
         match admission.cut() {
             0 => Self::Answered,
@@ -206,7 +205,7 @@ fn routes(engine: Engine, admission: Admission, options: &ServerOptions, local: 
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
     let models = models::Service { edge: edge.clone() };
     let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
-    let tei = tei::Service { edge: edge.clone(), options: options.tei };
+    let tei = tei::Service { edge: edge.clone(), method: options.tei };
     let info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
     let tei_rerank = bounded!(RerankServer::new(tei), options);
     Routes::default()

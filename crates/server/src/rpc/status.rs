@@ -21,15 +21,17 @@ const CLOSING: &str = "the server closes this connection: questions without an a
 /// Common end of the messages of late statuses.
 const LATE: &str = "message was not received in time";
 
-pub(super) fn of(error: &EngineError) -> Status {
+pub(super) fn of(error: EngineError) -> Status {
     let text = error.to_string();
     let message = brief(&text).into_owned();
     match error {
-        EngineError::Invalid { field, problem } => bad_field(message, &clipped(field, MOST_REPEATED), &brief(problem)),
+        EngineError::Invalid { field, problem } => {
+            bad_field(message, &clipped(&field, MOST_REPEATED), &brief(&problem))
+        }
         EngineError::TooLong { field, needed, available } => {
-            let field = clipped(field, MOST_REPEATED);
+            let field = clipped(&field, MOST_REPEATED);
             let mut details = ErrorDetails::with_bad_request_violation(field, &message);
-            let numbers = [("tokens_needed", *needed), ("tokens_available", *available)];
+            let numbers = [("tokens_needed", needed), ("tokens_available", available)];
             let metadata: std::collections::HashMap<String, String> =
                 numbers.map(|(name, number)| (name.to_owned(), number.to_string())).into();
             details.set_error_info("TOO_LONG", "rerankd", metadata);
@@ -46,7 +48,7 @@ pub(super) fn of(error: &EngineError) -> Status {
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
         EngineError::QueueFull { retry_after } => {
-            let details = ErrorDetails::with_retry_info(Some(*retry_after));
+            let details = ErrorDetails::with_retry_info(Some(retry_after));
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
         EngineError::Precondition(_) => Status::failed_precondition(message),
@@ -65,7 +67,7 @@ pub(super) fn of(error: &EngineError) -> Status {
 
 /// A task that panicked. The text of the panic is only logged.
 pub(super) fn of_panic(error: &JoinError) -> Status {
-    of(&EngineError::Internal(error.to_string()))
+    of(EngineError::Internal(error.to_string()))
 }
 
 /// The end of a stream of questions whose connection closes. Unanswered questions can be asked again on a new
@@ -102,7 +104,7 @@ pub(super) fn is_late(status: &Status) -> bool {
 
 /// A required message field is not set.
 pub(super) fn unset(field: &str) -> Status {
-    of(&EngineError::invalid(field, "must be set"))
+    of(EngineError::invalid(field, "must be set"))
 }
 
 pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {

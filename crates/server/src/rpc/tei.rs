@@ -6,8 +6,8 @@ use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
-use super::{admit, status};
-use crate::peers::{self, ComputeCost, characters, in_a_header};
+use super::{Reply, admit, status};
+use crate::peers::{self, characters, cost_headers, in_a_header, tokens};
 use crate::transport::MESSAGE;
 use engine::types::{CutSide, EngineError, Limits, MethodRef, Pair, Passage, RerankRequest, Usage};
 use numeric;
@@ -20,17 +20,11 @@ use protocol::tei_v1::rerank_server::Rerank;
 /// Longest wait for the next message of a stream.
 const NEXT: Duration = Duration::from_secs(10);
 
-/// Options of tei.v1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TeiOptions {
-    /// Method that scores texts; `None` for the default.
-    pub method: Option<MethodRef>,
-}
-
 #[derive(Clone)]
 pub(super) struct Service {
     pub edge: Edge,
-    pub options: TeiOptions,
+    /// Ranks the texts; `None` is the default method.
+    pub method: Option<MethodRef>,
 }
 
 /// The texts of an answer, and the caller's options for them.
@@ -42,7 +36,7 @@ struct Shown {
 }
 
 /// A text's index, score and utility.
-pub type Ranked = (usize, f64, f64);
+type Ranked = (usize, f64, f64);
 
 impl Service {
     /// The answer with texts in this order.
@@ -60,22 +54,26 @@ impl Service {
             text: shown.texts.get(index).cloned(),
             score: if shown.raw_scores { utility } else { score } as f32,
         };
-        let cost = ComputeCost::new(shown.characters, usage);
         let nanoseconds = |milliseconds: f64| wide(numeric::count(milliseconds * 1e6));
         let metadata = tei_v1::Metadata {
-            compute_chars: narrow(cost.characters),
-            compute_tokens: narrow(cost.tokens),
-            total_time_ns: nanoseconds(cost.total_ms),
-            tokenization_time_ns: nanoseconds(cost.tokenise_ms),
-            queue_time_ns: nanoseconds(cost.queue_ms),
-            inference_time_ns: nanoseconds(cost.inference_ms),
+            compute_chars: narrow(shown.characters),
+            compute_tokens: narrow(tokens(usage)),
+            total_time_ns: nanoseconds(usage.total_ms),
+            tokenization_time_ns: nanoseconds(usage.tokenise_ms),
+            queue_time_ns: nanoseconds(usage.queue_ms),
+            inference_time_ns: nanoseconds(usage.score_ms),
         };
         call.in_span(|| {
-            tracing::debug!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
+            tracing::debug!(
+                texts = ranked.len(),
+                tokens = tokens(usage),
+                milliseconds = usage.total_ms,
+                "texts reranked"
+            );
         });
         let ranks = ranked.iter().map(rank).collect();
         let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
-        for (key, value) in cost.headers(&self.edge.engine.compute()) {
+        for (key, value) in cost_headers(shown.characters, usage, &self.edge.engine.compute()) {
             if let Ok(value) = value.parse() {
                 response.metadata_mut().insert(key, value);
             }
@@ -88,16 +86,12 @@ impl Service {
         response
     }
 
-    async fn ranked(
-        &self,
-        call: &Call,
-        wire: tei_v1::RerankRequest,
-    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
-        let cut_side = cut_side(wire.truncation_direction).map_err(|error| status::of(&error))?;
+    async fn ranked(&self, call: &Call, wire: tei_v1::RerankRequest) -> Reply<tei_v1::RerankResponse> {
+        let cut_side = cut_side(wire.truncation_direction).map_err(status::of)?;
         let (count, most) = (wire.texts.len(), self.edge.engine.limits().passages);
         if count > most {
             let problem = format!("{count} given, at most {most} allowed");
-            return Err(status::of(&EngineError::invalid("texts", problem)));
+            return Err(status::of(EngineError::invalid("texts", problem)));
         }
         let shown = Shown {
             characters: characters(&wire.query, wire.texts.iter().map(String::as_str)),
@@ -109,7 +103,7 @@ impl Service {
         let request = RerankRequest {
             query: wire.query,
             passages,
-            method: self.options.method,
+            method: self.method,
             truncate: Some(wire.truncate),
             cut_side,
             ..RerankRequest::default()
@@ -129,13 +123,13 @@ impl Service {
         &self,
         call: &Call,
         messages: Streaming<tei_v1::RerankStreamRequest>,
-    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+    ) -> Reply<tei_v1::RerankResponse> {
         let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
         // For the whole stream: a caller that sends messages slowly must not keep its slot.
         let messages = tokio::time::timeout(MESSAGE, messages).await;
         let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
-            let scored = self.edge.engine.reranker.score_pairs(call, pairs, self.options.method, "").await;
+            let scored = self.edge.engine.reranker.score_pairs(call, pairs, self.method, "").await;
             scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
         };
         let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;
@@ -154,7 +148,7 @@ async fn collect(
     limits: &Limits,
     most_bytes: usize,
 ) -> Result<(Vec<Pair>, Shown), Status> {
-    let refused = |field: String, problem: String| Err(status::of(&EngineError::Invalid { field, problem }));
+    let refused = |field: String, problem: String| Err(status::of(EngineError::Invalid { field, problem }));
     let mut pairs: Vec<Pair> = Vec::new();
     let mut shown = Shown { texts: Vec::new(), raw_scores: false, characters: 0 };
     let (mut return_text, mut bytes) = (false, 0_usize);
@@ -182,7 +176,7 @@ async fn collect(
             return refused("messages".into(), format!("more than {most_bytes} bytes given"));
         }
         let cut_side = cut_side(message.truncation_direction)
-            .map_err(|error| status::of(&peers::named(error, |field| format!("messages[{index}].{field}"))))?;
+            .map_err(|error| status::of(peers::named(error, |field| format!("messages[{index}].{field}"))))?;
         if index == 0 {
             (shown.raw_scores, return_text) = (message.raw_scores, message.return_text);
         }
@@ -208,10 +202,7 @@ fn cut_side(wire: i32) -> Result<CutSide, EngineError> {
 
 #[tonic::async_trait]
 impl Rerank for Service {
-    async fn rerank(
-        &self,
-        request: Request<tei_v1::RerankRequest>,
-    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+    async fn rerank(&self, request: Request<tei_v1::RerankRequest>) -> Reply<tei_v1::RerankResponse> {
         let call = admit::call(&request)?;
         self.ranked(&call, request.into_inner()).await
     }
@@ -219,23 +210,23 @@ impl Rerank for Service {
     async fn rerank_stream(
         &self,
         request: Request<Streaming<tei_v1::RerankStreamRequest>>,
-    ) -> Result<Response<tei_v1::RerankResponse>, Status> {
+    ) -> Reply<tei_v1::RerankResponse> {
         // The stream is one request: it gets its slot before its messages are read.
         let call = self.edge.admit(admit::terms(&request)?)?;
         let whole = self.streamed(&call, request.into_inner());
         tokio::select! {
             biased;
             answer = whole => answer,
-            stopped = call.stopped() => Err(status::of(&stopped.into())),
+            stopped = call.stopped() => Err(status::of(stopped.into())),
         }
     }
 }
 
 #[tonic::async_trait]
 impl Info for Service {
-    async fn info(&self, _: Request<tei_v1::InfoRequest>) -> Result<Response<tei_v1::InfoResponse>, Status> {
+    async fn info(&self, _: Request<tei_v1::InfoRequest>) -> Reply<tei_v1::InfoResponse> {
         let engine = &self.edge.engine;
-        let model = peers::ServedModel::of(engine, self.options.method).map_err(|error| status::of(&error))?;
+        let model = peers::ServedModel::of(engine, self.method).map_err(status::of)?;
         Ok(Response::new(tei_v1::InfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sha: None,

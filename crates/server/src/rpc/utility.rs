@@ -4,7 +4,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
 use super::questions::{Answers, StreamBounds, answer_each};
-use super::{admit, status};
+use super::{Reply, admit, status};
 use engine::types::{EngineError, EvaluateRequest, UtilityRequest};
 use prefix_scheduler::call::{Call, Place, Terms};
 use protocol::v1::utility_service_server::UtilityService;
@@ -23,12 +23,12 @@ type ToEvaluate = (EvaluateRequest, bool);
 
 fn to_measure(wire: v1::MeasureUtilityRequest) -> Result<ToMeasure, Status> {
     let whole = wire.return_answers;
-    Ok((convert_belief::utility_request(wire).map_err(|error| status::of(&error))?, whole))
+    Ok((convert_belief::utility_request(wire).map_err(status::of)?, whole))
 }
 
 fn to_evaluate(wire: v1::EvaluateRetrievalRequest) -> Result<ToEvaluate, Status> {
     let whole = wire.return_answers;
-    Ok((convert_evaluate::request(wire).map_err(|error| status::of(&error))?, whole))
+    Ok((convert_evaluate::request(wire).map_err(status::of)?, whole))
 }
 
 impl Service {
@@ -57,7 +57,7 @@ impl Service {
         wire: Option<v1::MeasureUtilityRequest>,
     ) -> Result<v1::MeasureUtilityResponse, Status> {
         let asked = to_measure(wire.ok_or_else(|| status::unset("request"))?)?;
-        self.edge.engine.utility.check(&asked.0).map_err(|error| status::of(&error))?;
+        self.edge.engine.utility.check(&asked.0).map_err(status::of)?;
         let call = self.edge.admit_question(terms, id, Place::Generator).await?;
         self.measure(&call, asked).await
     }
@@ -93,7 +93,7 @@ impl Service {
         wire: Option<v1::EvaluateRetrievalRequest>,
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
         let asked = to_evaluate(wire.ok_or_else(|| status::unset("request"))?)?;
-        self.edge.engine.evaluator.check(&asked.0).map_err(|error| status::of(&error))?;
+        self.edge.engine.evaluator.check(&asked.0).map_err(status::of)?;
         let call = self.edge.admit_question(terms, id, Place::Generator).await?;
         self.evaluate(&call, asked).await
     }
@@ -106,10 +106,7 @@ fn failed((code, message): (i32, String)) -> v1::QuestionError {
 
 #[tonic::async_trait]
 impl UtilityService for Service {
-    async fn measure_utility(
-        &self,
-        request: Request<v1::MeasureUtilityRequest>,
-    ) -> Result<Response<v1::MeasureUtilityResponse>, Status> {
+    async fn measure_utility(&self, request: Request<v1::MeasureUtilityRequest>) -> Reply<v1::MeasureUtilityResponse> {
         let call = admit::call(&request)?;
         Ok(Response::new(self.measure(&call, to_measure(request.into_inner())?).await?))
     }
@@ -119,7 +116,7 @@ impl UtilityService for Service {
     async fn measure_utility_stream(
         &self,
         request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
-    ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
+    ) -> Reply<Self::MeasureUtilityStreamStream> {
         use v1::measure_utility_stream_response::Outcome;
         let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::MeasureUtilityStreamRequest| {
@@ -135,7 +132,7 @@ impl UtilityService for Service {
     async fn evaluate_retrieval(
         &self,
         request: Request<v1::EvaluateRetrievalRequest>,
-    ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
+    ) -> Reply<v1::EvaluateRetrievalResponse> {
         let call = admit::call(&request)?;
         Ok(Response::new(self.evaluate(&call, to_evaluate(request.into_inner())?).await?))
     }
@@ -145,7 +142,7 @@ impl UtilityService for Service {
     async fn evaluate_retrieval_stream(
         &self,
         request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
-    ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
+    ) -> Reply<Self::EvaluateRetrievalStreamStream> {
         use v1::evaluate_retrieval_stream_response::Outcome;
         let (service, bounds) = (self.clone(), StreamBounds::of(&self.edge));
         let ask = move |terms, wire: v1::EvaluateRetrievalStreamRequest| {

@@ -34,7 +34,6 @@ pub struct LearnsCaller(Arc<OnceLock<Caller>>);
 
 impl LearnsCaller {
     /// Name of the token; `None` if the request was refused, or the server needs no token.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.get().and_then(Caller::name)
     }

@@ -14,14 +14,12 @@ pub struct Counted(watch::Sender<usize>);
 
 impl InFlight {
     /// Counts one more.
-    #[must_use]
     pub fn begin(&self) -> Counted {
         self.0.send_modify(|count| *count += 1);
         Counted(self.0.clone())
     }
 
     /// The count.
-    #[must_use]
     pub fn count(&self) -> usize {
         *self.0.borrow()
     }

@@ -33,7 +33,6 @@ pub struct Options {
 
 impl Options {
     /// A plain-text listener whose requests all end.
-    #[must_use]
     pub fn new(protocol: Protocol, bounds: Bounds) -> Self {
         Self { protocol, bounds, tls: None, requests: InFlight::default(), endless: |_| false }
     }
@@ -117,7 +116,6 @@ const LAST_STEP: Duration = Duration::from_secs(1);
 
 /// The last part of a drain, in which the remaining calls are cancelled and answered. It is included in the drain, so
 /// that a sender of SIGTERM can rely on the length of the drain.
-#[must_use]
 pub fn last_step(drain: Duration) -> Duration {
     LAST_STEP.min(drain / 5)
 }

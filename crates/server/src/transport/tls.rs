@@ -48,7 +48,6 @@ impl Tls {
     }
 
     /// Performs handshakes with the current settings, for a port of this protocol. Existing connections keep theirs.
-    #[must_use]
     pub fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
         let configs = self.watched.get();
         TlsAcceptor::from(Arc::clone(match protocol {
@@ -58,7 +57,6 @@ impl Tls {
     }
 
     /// True if clients must present a certificate.
-    #[must_use]
     pub const fn asks_for_certificates(&self) -> bool {
         self.mutual
     }

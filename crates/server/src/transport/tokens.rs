@@ -3,7 +3,6 @@
 //! A token is 32 random bytes, too many for a dictionary, so its hash needs no salt. A file has one line `NAME:HASH`
 //! per token. Several tokens may share a name, so that a caller can change its token without downtime.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +25,6 @@ pub struct Caller(Option<Arc<str>>);
 
 impl Caller {
     /// Name of the token; `None` if the server needs none.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.as_deref()
     }
@@ -74,7 +72,6 @@ impl Tokens {
     }
 
     /// True if calls must carry a token.
-    #[must_use]
     pub const fn required(&self) -> bool {
         self.0.is_some()
     }
@@ -135,28 +132,12 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
         if !is_name(name) {
             return Err(fault("the name must be 1 to 64 letters, digits, dots, dashes or underscores"));
         }
-        let hash = from_hex(hash).ok_or_else(|| fault("the hash must be 64 hexadecimal digits (SHA-256)"))?;
-        entries.push(Entry { name: name.into(), hash });
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(hash, &mut bytes)
+            .map_err(|_| fault("the hash must be 64 hexadecimal digits (SHA-256)"))?;
+        entries.push(Entry { name: name.into(), hash: bytes });
     }
     Ok(entries)
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// A token made for a caller. It is not stored anywhere.
@@ -178,8 +159,8 @@ impl NewToken {
         }
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|error| format!("no random bytes: {error}"))?;
-        let token = format!("{PREFIX}{}", hex(&bytes));
-        let line = format!("{name}:{}", hex(&Sha256::digest(token.as_bytes())));
+        let token = format!("{PREFIX}{}", hex::encode(bytes));
+        let line = format!("{name}:{}", hex::encode(Sha256::digest(token.as_bytes())));
         Ok(Self { token, line })
     }
 }

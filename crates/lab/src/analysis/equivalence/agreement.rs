@@ -60,12 +60,7 @@ fn estimate(questions: &[Vec<Judged>], of: fn(&[Judged]) -> Option<f64>, how: Op
     let drawn =
         |indices: &[usize]| of(&indices.iter().flat_map(|index| questions[*index].iter().copied()).collect::<Vec<_>>());
     let ends = how.and_then(|how| interval(questions.len(), how, &never, drawn));
-    Mean {
-        value: of(&questions.concat()),
-        low: ends.map(|ends| ends.low),
-        high: ends.map(|ends| ends.high),
-        questions: questions.len(),
-    }
+    Mean::new(of(&questions.concat()), ends, questions.len())
 }
 
 fn scores(all: &[Judged]) -> Vec<f64> {

@@ -140,17 +140,17 @@ impl Study<'_> {
             rows.push(row);
         }
         let head = std::iter::once("passages".to_owned()).chain(best.iter().map(Best::name));
-        report.tables.push(Table::new(
+        report.table(
             format!("{} with the {} of the answer from the first passages", Correlation::KendallB, quality.name()),
             head.chain(std::iter::once("questions".to_owned())),
             rows,
-        ));
+        );
         report.charts.push(chart::lines(
-            Axes {
-                caption: format!("Agreement with the {} of the answer, over the number of passages", quality.name()),
-                x: "passages",
-                y: "tau-b",
-            },
+            Axes::new(
+                format!("Agreement with the {} of the answer, over the number of passages", quality.name()),
+                "passages",
+                "tau-b",
+            ),
             &curves,
         )?);
         Ok(())

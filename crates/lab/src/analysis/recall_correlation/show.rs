@@ -6,7 +6,7 @@ use crate::analysis::ANSWER_TOKENS;
 use crate::analysis::readings::by_side;
 use crate::study::StudyError;
 use crate::study::chart::{self, Axes, Series};
-use crate::study::report::{Report, Table};
+use crate::study::report::Report;
 use numeric::real;
 use rag_metrics::agreement::Correlation;
 use rag_metrics::recall::Family;
@@ -56,7 +56,7 @@ pub(super) fn add(
     };
     let curves = [Family::F, Family::Fe, Family::T, Family::TPrime].map(over_alpha);
     report.charts.push(chart::lines(
-        Axes { caption: format!("{} with {} over alpha", KINDS[0].0, quality.name()), x: "alpha", y: KINDS[0].1 },
+        Axes::new(format!("{} with {} over alpha", KINDS[0].0, quality.name()), "alpha", KINDS[0].1),
         &curves,
     )?);
     let over_k = |(at, measure): (usize, &Measure)| {
@@ -66,7 +66,7 @@ pub(super) fn add(
     };
     let curves: Vec<Series> = Measure::ALL.iter().enumerate().map(over_k).collect();
     report.charts.push(chart::lines(
-        Axes { caption: format!("{} with {} over the cut-off", KINDS[0].0, quality.name()), x: "K", y: KINDS[0].1 },
+        Axes::new(format!("{} with {} over the cut-off", KINDS[0].0, quality.name()), "K", KINDS[0].1),
         &curves,
     )?);
     if report.verdict.is_empty() {
@@ -122,7 +122,7 @@ impl About<'_> {
         });
         let rows = rows.collect();
         let caption = format!("Correlation of the measures of the top K with {quality}, {}", all.name);
-        report.tables.push(Table::new(caption, head, rows));
+        report.table(caption, head, rows);
     }
 
     /// Gains of the measures with an alpha over those without.
@@ -143,7 +143,7 @@ impl About<'_> {
         let head = std::iter::once("measure".to_owned());
         let head = head.chain(plain.iter().map(|one| format!("over {}", one.measure.name())));
         let caption = format!("{kind} with {} at the best alpha, less that of the others", self.quality.name());
-        report.tables.push(Table::new(caption, head, rows));
+        report.table(caption, head, rows);
     }
 
     /// One row per pool, with the best alpha of each.
@@ -167,7 +167,7 @@ impl About<'_> {
         }
         let head = std::iter::once("K".to_owned()).chain(Measure::ALL.iter().map(|one| one.name().to_owned()));
         let head = head.chain(std::iter::once("samples".to_owned()));
-        report.tables.push(Table::new(format!("{kind} with {quality}, {what}"), head, rows));
+        report.table(format!("{kind} with {quality}, {what}"), head, rows);
         every
     }
 
@@ -215,7 +215,7 @@ impl About<'_> {
         }
         let head = ["K/N", "answers", "T", "T less F", "T less Fe", "T less T'", "T less nDCG", "samples"];
         let caption = format!("{quality} of the answers and {kind} by K/N, segments of at least {LEAST} samples");
-        report.tables.push(Table::new(caption, head, rows));
+        report.table(caption, head, rows);
     }
 }
 
