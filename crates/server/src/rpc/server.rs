@@ -25,7 +25,7 @@ use super::record::Recorder;
 use super::{belief, metrics, models, rerank, tei, utility};
 use crate::transport::{Access, Authenticate, Bounds, InFlight, Protocol, Refused, listener};
 use engine::Engine;
-use engine::methods::MethodRef;
+use engine::types::MethodRef;
 use prefix_scheduler::call::Admission;
 use protocol::DESCRIPTORS;
 use protocol::client::Client;
