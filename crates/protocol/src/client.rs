@@ -338,7 +338,7 @@ impl Client {
     ) -> Result<v1::WarmPassagesResponse, ClientError> {
         self.patiently(|| async {
             let mut client = RerankServiceClient::new(self.services().await?);
-            let wire = v1::WarmPassagesRequest { passages: convert::passages_to_wire(passages) };
+            let wire = v1::WarmPassagesRequest { passages: convert_parts::passages_to_wire(passages) };
             let mut events = client.warm_passages(wire).await?.into_inner();
             let mut last = v1::WarmPassagesResponse::default();
             while let Some(progress) = events.next().await {

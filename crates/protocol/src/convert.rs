@@ -1,39 +1,17 @@
-//! Conversions between messages and engine types: reranking, and the parts that several services share.
+//! Conversions between messages and engine types: reranking.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
+use super::convert_parts::{
+    count, given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide,
+};
 use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
 use engine::methods;
 use engine::types::{
-    Arrangement, Basis, ContextOrder, EngineError, Ground, MethodRef, MoiOptions, MoiOutcome, Passage, RerankEvent,
-    RerankRequest, Reranked, Scheme, Usage,
+    Arrangement, Basis, ContextOrder, EngineError, Ground, MethodRef, MoiOptions, MoiOutcome, RerankEvent,
+    RerankRequest, Reranked, Scheme,
 };
 use moi::domain::Domain;
 use moi::profile::Subject;
-
-/// Converts a count to 32 bits. The limits keep counts far below 2^32; a larger one saturates.
-pub fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// Converts a count to 64 bits.
-pub fn wide(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
-}
-
-/// Converts a count or index from a message. A number too large for `usize` saturates and so exceeds every bound.
-pub(super) fn count(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-/// Converts an optional count from a message: 0 means absent and selects the server's default.
-pub(super) fn given(number: u32) -> Option<usize> {
-    usize::try_from(number).ok().filter(|number| *number > 0)
-}
-
-/// Converts an enum value from a message. Refuses a number that the protocol does not define.
-pub fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
-    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
-}
 
 /// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`. `None` if unspecified.
 fn method(wire: i32) -> Result<Option<MethodRef>, EngineError> {
@@ -81,47 +59,6 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         },
         ..RerankRequest::default()
     })
-}
-
-/// Converts passages from a message. A passage without an id gets its index as id.
-pub fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
-    let passage = |(index, passage): (usize, v1::Passage)| Passage {
-        id: if passage.id.is_empty() { index.to_string() } else { passage.id },
-        title: passage.title,
-        text: passage.text,
-        retriever_score: passage.retriever_score,
-    };
-    wire.into_iter().enumerate().map(passage).collect()
-}
-
-pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
-    let passage = |passage: &Passage| v1::Passage {
-        id: passage.id.clone(),
-        text: passage.text.clone(),
-        title: passage.title.clone(),
-        retriever_score: passage.retriever_score,
-    };
-    passages.iter().map(passage).collect()
-}
-
-/// Converts truncation options to `truncate` and `passage_tokens`; `None` selects the server's default.
-pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, Option<usize>), EngineError> {
-    let wire = wire.unwrap_or_default();
-    let truncate = match known("truncation.mode", wire.mode)? {
-        v1::TruncationMode::Unspecified => None,
-        v1::TruncationMode::Passages => Some(true),
-        v1::TruncationMode::Off => Some(false),
-    };
-    Ok((truncate, given(wire.max_passage_tokens)))
-}
-
-pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
-    let mode = match truncate {
-        None => v1::TruncationMode::Unspecified,
-        Some(true) => v1::TruncationMode::Passages,
-        Some(false) => v1::TruncationMode::Off,
-    };
-    v1::Truncation { mode: mode.into(), max_passage_tokens: narrow(passage_tokens.unwrap_or(0)) }
 }
 
 fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
@@ -323,22 +260,6 @@ pub fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
         model: answer.model.name,
         model_sha256: answer.model.sha256,
         adapter: answer.model.adapter.as_ref().map(super::convert_models::adapter_to_wire),
-    }
-}
-
-pub fn usage(usage: &Usage) -> v1::Usage {
-    v1::Usage {
-        tokens: wide(usage.tokens),
-        naive_tokens: wide(usage.naive_tokens),
-        cached_tokens: wide(usage.cached_tokens),
-        steps: narrow(usage.steps),
-        tokenise_ms: usage.tokenise_ms,
-        queue_ms: usage.queue_ms,
-        score_ms: usage.score_ms,
-        fit_ms: usage.fit_ms,
-        total_ms: usage.total_ms,
-        pairs: narrow(usage.pairs),
-        embedding_tokens: wide(usage.embedding_tokens),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Conversions of beliefs and utilities between messages and engine types.
 
-use super::convert::{count, given, known, narrow, passages, truncation, usage};
+use super::convert_parts::{count, given, known, narrow, passages, truncation, usage};
 use super::{convert_task, v1};
 use engine::types::{
     Answer, BeliefReport, BeliefRequest, ContextKind, EngineError, Inline, InlineReport, MeasureOptions, SampleOptions,
@@ -150,7 +150,7 @@ pub fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<UtilityRequest
 pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: bool) -> v1::MeasureUtilityRequest {
     v1::MeasureUtilityRequest {
         question: request.question.clone(),
-        passages: super::convert::passages_to_wire(&request.passages),
+        passages: super::convert_parts::passages_to_wire(&request.passages),
         references: request.references.clone(),
         measure_list: request.list,
         measure_each: request.each,
@@ -160,8 +160,8 @@ pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: 
         sampling: Some(sampling_to_wire(&request.sampling)),
         measure: Some(measure_to_wire(&request.measure)),
         return_answers,
-        truncation: Some(super::convert::truncation_to_wire(request.truncate, request.passage_tokens)),
-        token_budget: super::convert::wide(request.token_budget.unwrap_or(0)),
+        truncation: Some(super::convert_parts::truncation_to_wire(request.truncate, request.passage_tokens)),
+        token_budget: super::convert_parts::wide(request.token_budget.unwrap_or(0)),
         task: convert_task::kind_to_wire(request.task.kind).into(),
         labels: request.task.labels.clone(),
         score_references: request.score_references,

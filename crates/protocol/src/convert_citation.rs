@@ -1,6 +1,6 @@
 //! Conversions of CheckCitations between messages and engine types.
 
-use super::convert::{narrow, passages, passages_to_wire};
+use super::convert_parts::{narrow, passages, passages_to_wire};
 use super::v1;
 use engine::citations::{CitationReport, CitationRequest};
 use rag_metrics::citation::OutOfRange;

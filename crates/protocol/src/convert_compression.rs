@@ -1,6 +1,6 @@
 //! Conversions between messages and engine types: compression.
 
-use super::convert::{given, known, narrow, wide};
+use super::convert_parts::{given, known, narrow, wide};
 use super::v1;
 use engine::types::{
     CompressedPassage, Compression, CompressionMethod, CompressionReport, CompressionUnit, EngineError,

@@ -1,7 +1,9 @@
 //! Conversions of EvaluateRetrieval between messages and engine types.
 
-use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
 use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
+use super::convert_parts::{
+    given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide,
+};
 use super::{convert_task, v1};
 use engine::evaluate::MOST_RANKINGS;
 use engine::types::{Annotator, EngineError, EvaluateReport, EvaluateRequest, LabelProbability, default_metrics};

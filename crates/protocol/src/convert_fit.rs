@@ -1,6 +1,6 @@
 //! Conversions of MOI fits between messages and domain types.
 
-use super::convert::{known, narrow};
+use super::convert_parts::{known, narrow};
 use super::v1;
 use engine::types::{EngineError, FitReport};
 use moi::domain::Domain;

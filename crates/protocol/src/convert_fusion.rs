@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::convert::known;
+use super::convert_parts::known;
 use super::v1;
 use engine::types::{
     Background, EngineError, FusionMode, FusionOptions, FusionReport, RankingStage, Scaling, ScoreParts, Source,

@@ -2,9 +2,9 @@
 
 use prost::Message;
 
-use super::convert::{count, known, narrow};
 use super::convert_evaluate::{metric_values, metrics};
 use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
+use super::convert_parts::{count, known, narrow};
 use super::v1;
 use engine::types::EngineError;
 use moi::task::FitTask;

@@ -5,16 +5,17 @@ use engine::prefill::PrefillProgress;
 use moi::profile::{Origin, Profile, Profiles, Subject};
 use prefix_scheduler::model::AdapterInfo;
 
-use crate::convert::{self, narrow};
+use crate::convert;
+use crate::convert_parts::narrow;
 use crate::v1;
 
 /// Converts progress.
 pub fn warm_progress(model: &str, progress: &PrefillProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
-        passages: convert::narrow(progress.done),
-        present: convert::narrow(progress.present),
-        kept: convert::narrow(progress.kept),
-        tokens: convert::wide(progress.tokens),
+        passages: convert_parts::narrow(progress.done),
+        present: convert_parts::narrow(progress.present),
+        kept: convert_parts::narrow(progress.kept),
+        tokens: convert_parts::wide(progress.tokens),
         model: model.to_owned(),
     }
 }

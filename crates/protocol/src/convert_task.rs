@@ -1,6 +1,6 @@
 //! Conversions of tasks and labels between messages and engine types.
 
-use super::convert::known;
+use super::convert_parts::known;
 use super::v1;
 use engine::types::{EngineError, LabelProbability, Task, TaskKind};
 

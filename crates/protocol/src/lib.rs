@@ -12,6 +12,7 @@ pub mod convert_fusion;
 pub mod convert_metrics;
 pub mod convert_models;
 pub mod convert_opening;
+pub mod convert_parts;
 pub mod convert_task;
 
 /// Messages, servers and clients generated from proto/rerankd/v1. The comments there document them.

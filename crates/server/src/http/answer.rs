@@ -39,16 +39,6 @@ pub(super) struct About<'a> {
     pub envelope: Envelope,
 }
 
-/// A response with a JSON body.
-pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
-}
-
-/// Seconds since 1970.
-pub(super) fn seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// The answer to a ranking.
 pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, compute: &str) -> Response {
     if asked.tei {

@@ -14,11 +14,13 @@ mod instruction;
 mod json;
 mod model;
 mod openapi;
+mod options;
 mod own;
 mod paths;
 mod problem;
 mod record;
 mod request;
+mod routes;
 mod score;
 mod state;
 mod terms;
@@ -41,111 +43,15 @@ use tower_layer::Layer;
 
 use crate::observe::record::Recorded;
 use crate::transport::{Authenticate, MESSAGE, Refused, Tokens};
-use answer::Envelope;
 use engine::Engine;
-use engine::types::{MethodRef, RerankRequest};
-use model::{Choice, Names};
+use model::Choice;
+pub use options::HttpOptions;
 use paths::ModelOfPath;
 use prefix_scheduler::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
 use problem::{Problem, Shape};
 use record::Recorder;
-
-/// Options of the HTTP edge.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpOptions {
-    /// Largest body in bytes.
-    pub body_bytes: usize,
-    /// Method of requests that name none; `None` for the engine's default.
-    pub method: Option<MethodRef>,
-    /// Additional names that requests may send as `model`, each with an optional method.
-    pub aliases: Vec<(String, Option<MethodRef>)>,
-    /// Timeout of requests that state none; `None` for no timeout.
-    pub timeout: Option<Duration>,
-    /// Latency budget, in milliseconds, of rankings by the default method that state none; `None` for no budget.
-    pub latency_budget_ms: Option<u32>,
-}
-
-impl Default for HttpOptions {
-    /// Bodies of 1 MiB, the engine's method, no aliases, no timeout and no latency budget.
-    fn default() -> Self {
-        Self { body_bytes: 1 << 20, method: None, aliases: Vec::new(), timeout: None, latency_budget_ms: None }
-    }
-}
-
-/// True while the server is warm and not stopping; an extension of the router. Without it, `/health` depends only on
-/// the models.
-#[derive(Debug, Clone)]
-struct Ready(watch::Receiver<bool>);
-
-impl Ready {
-    fn is(&self) -> bool {
-        *self.0.borrow()
-    }
-}
-
-/// State shared by the handlers.
-struct Http {
-    engine: Engine,
-    admission: Admission,
-    options: HttpOptions,
-    tokens: Arc<Tokens>,
-}
-
-/// A path to which requests are posted.
-#[derive(Debug)]
-struct Route {
-    path: &'static str,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Ranks the documents of one query.
-    Rerank {
-        /// True if documents are returned unless the request says otherwise.
-        echo: bool,
-        /// The version of Cohere's API that the answer states.
-        version: &'static str,
-        /// The JSON around the results.
-        envelope: Envelope,
-    },
-    /// Scores pairs.
-    Score,
-}
-
-static ROUTES: [Route; 10] = [
-    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
-    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
-    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", envelope: Envelope::List } },
-    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::Rerank } },
-    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
-    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
-    // NVIDIA NIM.
-    Route { path: "/v1/ranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::Rankings } },
-    // SageMaker's container contract, together with `/ping`.
-    Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
-    Route { path: "/score", kind: Kind::Score },
-    Route { path: "/v1/score", kind: Kind::Score },
-];
-
-impl Route {
-    /// The shape of errors until the body says otherwise.
-    fn shape(&self) -> Shape {
-        match self.kind {
-            Kind::Rerank { version: "2", .. } => Shape::Flat,
-            Kind::Rerank { envelope: Envelope::Rerank | Envelope::Rankings, .. } => Shape::Listed,
-            Kind::Rerank { .. } | Kind::Score => Shape::Nested,
-        }
-    }
-}
-
-/// The shape of errors of a path until the body says otherwise.
-fn shape_of(path: &str) -> Shape {
-    match path {
-        state::INFO => Shape::Tei,
-        _ => ROUTES.iter().find(|route| route.path == path).map_or(Shape::Nested, Route::shape),
-    }
-}
+use routes::{Kind, ROUTES, Route};
+use state::{Http, Ready};
 
 /// The paths and their handlers, including alternative spellings. If `tokens` are required, every path except those for
 /// health answers 401 without a valid one.
@@ -292,37 +198,12 @@ async fn receive(body: Body, most: usize, patience: Duration) -> Result<Bytes, P
     })
 }
 
-impl Http {
-    /// Name of the model that a request asks, as stated in answers; the method's name if the method asks no model.
-    fn model_of(&self, request: &RerankRequest) -> String {
-        self.engine.reranker.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
-    }
-
-    fn names(&self) -> Names {
-        Names::of(&self.engine, &self.options.aliases, self.options.method)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::sync::mpsc;
     use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
-
-    /// Each client reads errors in one shape: Jina's reads a text, infinity's a list, Cohere's a message.
-    #[test]
-    fn errors_have_the_shape_of_their_path() {
-        let shapes = ROUTES.iter().map(|route| (route.path, route.shape()));
-        for (path, shape) in shapes {
-            let expected = match path {
-                "/v2/rerank" => Shape::Flat,
-                "/rerank" | "/v1/ranking" => Shape::Listed,
-                _ => Shape::Nested,
-            };
-            assert_eq!((shape_of(path), shape), (expected, expected), "{path}");
-        }
-    }
 
     /// A caller that sends small parts slowly does not extend the deadline.
     #[tokio::test]

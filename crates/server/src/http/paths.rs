@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
-use super::ROUTES;
+use super::routes::ROUTES;
 use super::state::{self, OF_MODEL};
 
 /// Only this many bytes of a path are compared with the served paths.

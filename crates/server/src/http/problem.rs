@@ -8,7 +8,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::answer::json_response;
 use engine::types::EngineError;
 use prefix_scheduler::call::{Refusal, Stopped};
 use rag_metrics::{MOST_REPEATED, brief, clipped, quoted};
@@ -190,6 +189,16 @@ impl Problem {
         response.extensions_mut().insert(outcome);
         response
     }
+}
+
+/// A response with a JSON body.
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Joins names for a message, and drops names that make it long: [`brief`] would cut them out of a longer message.

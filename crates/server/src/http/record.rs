@@ -10,8 +10,9 @@ use axum::response::Response;
 use tracing::Instrument;
 
 use super::problem::{Outcome, Problem};
+use super::routes::{ROUTES, shape_of};
+use super::state::Ready;
 use super::state::{HEALTH, INFINITY_MODELS, INFO, LIVE, MODEL, MODELS, OF_MODEL, OPENAPI, PING, READY};
-use super::{ROUTES, Ready, shape_of};
 use crate::observe::record::{End, Record, Recorded, put_id, request_id};
 use prefix_scheduler::call::{Observer, Operation, Refusal, Tally};
 

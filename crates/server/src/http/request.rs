@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::HttpOptions;
 use super::documents::{self, Document};
 use super::instruction;
 use super::json::Object;
 use super::model::{Choice, Names};
+use super::options::HttpOptions;
 use super::own;
 use super::problem::{Problem, Shape};
 use crate::peers;

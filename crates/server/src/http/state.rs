@@ -6,12 +6,17 @@ use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::answer::{json_response, seconds};
-use super::problem::{Problem, Shape};
-use super::{Http, Ready};
+use super::model::Names;
+use super::options::HttpOptions;
+use super::problem::{Problem, Shape, json_response, seconds};
 use crate::observe::record::Recorded;
 use crate::peers::{self, ServedModel};
+use crate::transport::Tokens;
+use engine::Engine;
+use engine::types::RerankRequest;
+use prefix_scheduler::call::Admission;
 
 pub(super) const HEALTH: &str = "/health";
 /// The same health, at a path of text-embeddings-inference and vLLM.
@@ -32,6 +37,36 @@ pub(super) const INFO: &str = "/info";
 
 /// The GET paths, without the path of a single model.
 pub(super) const PATHS: [&str; 8] = [HEALTH, PING, MODELS, INFINITY_MODELS, INFO, READY, LIVE, OPENAPI];
+
+/// True while the server is warm and not stopping; an extension of the router. Without it, `/health` depends only on
+/// the models.
+#[derive(Debug, Clone)]
+pub(super) struct Ready(pub watch::Receiver<bool>);
+
+impl Ready {
+    pub fn is(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// State shared by the handlers.
+pub(super) struct Http {
+    pub engine: Engine,
+    pub admission: Admission,
+    pub options: HttpOptions,
+    pub tokens: Arc<Tokens>,
+}
+
+impl Http {
+    /// Name of the model that a request asks, as stated in answers; the method's name if the method asks no model.
+    pub fn model_of(&self, request: &RerankRequest) -> String {
+        self.engine.reranker.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
+    }
+
+    pub fn names(&self) -> Names {
+        Names::of(&self.engine, &self.options.aliases, self.options.method)
+    }
+}
 
 /// True if a path needs no token.
 pub(super) fn is_open(path: &str) -> bool {

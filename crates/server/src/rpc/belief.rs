@@ -7,7 +7,7 @@ use super::events::{Events, with_answer};
 use super::{Reply, admit, status};
 use engine::types::{BeliefEvent, EngineError};
 use prefix_scheduler::model::entailment::TextPair;
-use protocol::convert::{narrow, usage, wide};
+use protocol::convert_parts::{narrow, usage, wide};
 use protocol::v1::belief_service_server::BeliefService;
 use protocol::{convert_belief, convert_citation, convert_task, v1};
 

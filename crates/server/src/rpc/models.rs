@@ -15,8 +15,8 @@ use prefix_scheduler::model::{GeneratorInfo, PromptFormat};
 use prefix_scheduler::scheduler::Status as WorkerStatus;
 use prefix_scheduler::scheduler::reranker::PassageScorer;
 use prefix_scheduler::warm::Figures;
-use protocol::convert::{known, narrow, wide};
 use protocol::convert_models::{adapter_to_wire, calibration_to_wire, profiles_to_wire, subject_to_wire};
+use protocol::convert_parts::{known, narrow, wide};
 use protocol::v1;
 use protocol::v1::model_service_server::ModelService;
 

@@ -123,7 +123,7 @@ impl RerankService for Service {
 
     async fn warm_passages(&self, request: Request<v1::WarmPassagesRequest>) -> Reply<Self::WarmPassagesStream> {
         let call = admit::call(&request)?;
-        let passages = convert::passages(request.into_inner().passages);
+        let passages = convert_parts::passages(request.into_inner().passages);
         let engine = self.edge.engine.clone();
         let model = engine.scorer().map_err(status::of)?.info.name.clone();
         let name = model.clone();

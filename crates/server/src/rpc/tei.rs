@@ -12,7 +12,7 @@ use crate::transport::MESSAGE;
 use engine::types::{CutSide, EngineError, Limits, MethodRef, Pair, Passage, RerankRequest, Usage};
 use numeric;
 use prefix_scheduler::call::Call;
-use protocol::convert::{known, narrow, wide};
+use protocol::convert_parts::{known, narrow, wide};
 use protocol::tei_v1;
 use protocol::tei_v1::info_server::Info;
 use protocol::tei_v1::rerank_server::Rerank;

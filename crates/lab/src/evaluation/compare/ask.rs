@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::rows::{MethodRow, Variant};
-use super::{BM25, Settings};
+use super::settings::{BM25, Settings};
 use crate::study::Record;
 use crate::study::backend::{Backend, Refusal};
 use crate::study::data::Question;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::summary::Row;
+use super::row::Row;
 use crate::study::mean::Gain;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::{Compared, Statistics};
@@ -10,13 +10,13 @@ use rag_metrics::resample::{Compared, Statistics};
 /// A measure of rankings besides that of the verdict, against the two rows that need no model.
 #[derive(Debug, Clone)]
 pub struct OtherGains {
-    /// Its position in [`super::summary::MEASURES`].
+    /// Its position in [`super::row::MEASURES`].
     pub measure: usize,
     pub over_given: Option<Gain>,
     pub over_bm25: Option<Gain>,
 }
 
-/// The second row minus the first in a measure of rankings, by its position in [`super::summary::MEASURES`], on the
+/// The second row minus the first in a measure of rankings, by its position in [`super::row::MEASURES`], on the
 /// questions that both ranked.
 pub(super) fn compare(first: &Row, second: &Row, measure: usize, statistics: &Statistics) -> Compared {
     let both = first.of(measure).iter().zip(second.of(measure)).filter_map(|(first, second)| first.zip(*second));

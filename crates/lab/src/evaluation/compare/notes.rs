@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
+use super::settings::{BM25, GIVEN, Settings};
 use super::summary::Summary;
-use super::{BM25, GIVEN, Settings};
 use crate::study::identity::ModelIdentity;
 use crate::study::report::{generator_note, machine, passages_note};
 use prefix_scheduler::model::PromptFormat;

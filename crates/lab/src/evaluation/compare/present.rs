@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::notes;
+use super::row::{MEASURES, NDCG, Row, SECONDS, TOKENS};
 use super::rows::MethodRow;
-use super::summary::{Group, MEASURES, NDCG, Row, SECONDS, Summary, TOKENS};
-use super::{BM25, GIVEN, Settings, notes};
+use super::settings::{BM25, GIVEN, Settings};
+use super::summary::{Group, Summary};
 use crate::study::chart::{self, Axes, Chart, Point, Series};
 use crate::study::identity::ModelIdentity;
 use crate::study::mean::{Gain, Mean, NONE};

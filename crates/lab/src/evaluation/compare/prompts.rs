@@ -1,6 +1,6 @@
 //! Effect of the prompt format on each method, and the format to configure.
 
-use super::summary::Row;
+use super::row::Row;
 use crate::study::mean::Gain;
 use prefix_scheduler::model::PromptFormat;
 use rag_metrics::resample::format_p_value;

@@ -1,7 +1,7 @@
 //! Quality of an answer's numbers as probabilities: `score` of a passage, and `outranks_next` of two neighbours.
 
-use super::Settings;
 use super::ask::Outcome;
+use super::settings::Settings;
 use crate::study::data::Question;
 use crate::study::mean::Mean;
 use numeric::{mean, real};

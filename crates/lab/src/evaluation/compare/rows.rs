@@ -1,6 +1,6 @@
 //! Rows of a comparison besides `given` and `bm25`: each method as configured, and its variants.
 
-use super::Settings;
+use super::settings::Settings;
 use crate::study::StudyError;
 use crate::study::backend::Backend;
 use crate::study::identity::ModelIdentity;
@@ -161,7 +161,7 @@ impl Settings {
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::settings;
+    use super::super::settings::tests::settings;
     use super::*;
     use engine::types::PromptPrefix;
 

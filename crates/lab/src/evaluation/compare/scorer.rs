@@ -1,8 +1,8 @@
 //! Compares the scorer with the generator that it replaces.
 
 use super::gains::compare;
+use super::row::{NDCG, Row};
 use super::rows::{MethodRow, Variant};
-use super::summary::{NDCG, Row};
 use super::verdict::ndcg;
 use crate::study::mean::plain_p;
 use rag_metrics::resample::Statistics;
@@ -52,7 +52,7 @@ fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::MEASURES;
+    use super::super::row::MEASURES;
     use super::*;
     use crate::study::mean::Mean;
     use engine::methods::find;

@@ -6,10 +6,10 @@
 //! is recommended, and if these are equal, with the fewest of other models. Tokens of two models are not comparable: if
 //! a scorer and a generator score rows, one row is chosen for each model, and then the faster one.
 
-use super::GIVEN;
 use super::gains::compare;
+use super::row::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
 use super::rows::{MethodRow, Variant};
-use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
+use super::settings::GIVEN;
 use crate::study::mean::{Gain, plain_p};
 use numeric::real;
 use rag_metrics::resample::Statistics;
@@ -151,7 +151,7 @@ fn seconds(row: &Row) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::MEASURES;
+    use super::super::row::MEASURES;
     use super::*;
     use crate::study::mean::Mean;
     use numeric::mean;
