@@ -10,7 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs/reference")
-NOTE = "<!-- Written by scripts/reference.py. -->\n\n"
+NOTE = "\n\n<!-- Written by scripts/reference.py. -->\n"
+GRPC = """The services of the package `rerankd.v1`. The server answers reflection, so `buf curl` and grpcurl need no
+proto file; for stubs there is `proto/rerankd/v1`.
+
+```sh
+buf curl --http2-prior-knowledge --protocol grpc --data '{"query": "who wrote Middlemarch?", "passages": [{"text": "Rye bread."},
+  {"text": "Middlemarch is a novel by George Eliot."}]}' http://127.0.0.1:50051/rerankd.v1.RerankService/Rerank
+python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. proto/rerankd/v1/*.proto   # stubs for Python
+```"""
 
 
 def plain(text):
@@ -31,31 +39,24 @@ def command_line(binary):
     sections, rows, queue = [], [], [[]]
     while queue:
         path = queue.pop(0)
-        text = subprocess.run([binary, *path, "--help"], capture_output=True, text=True, check=True).stdout
-        name = " ".join(["rerankd", *path])
+        name, text = " ".join(["rerankd", *path]), subprocess.check_output([binary, *path, "--help"], text=True)
         sections.append(f"## {name}\n\n```text\n{text.strip()}\n```")
         if path:
             rows.append([f"[`{name}`](#{name.replace(' ', '-')})", plain(text.split("\n\n")[0].rstrip(".\n"))])
         block = re.search(r"^Commands:\n(.*?)\n\n", text, re.M | re.S)
-        names = re.findall(r"^  ([a-z][\w-]*)", block[1], re.M) if block else []
-        queue[:0] = [[*path, one] for one in names if one != "help"]
-    intro = "# Command line\n\nAll commands with their options, as `--help` prints them.\n\n"
-    return intro + table(["command", "what it does"], rows) + "\n\n" + "\n\n".join(sections) + "\n"
+        queue[:0] = [[*path, one] for one in re.findall(r"^  ([a-z][\w-]*)", block[1] if block else "", re.M) if one != "help"]
+    intro = "# Command line\n\nAll commands with their options, as `--help` prints them."
+    return "\n\n".join([intro, table(["command", "what it does"], rows), *sections]) + "\n"
 
 
 def configuration():
-    out, comment = ["# Configuration\n"], []
-    for line in (ROOT / "src/config/defaults.toml").read_text().splitlines():
-        if line.startswith("#"):
-            comment.append(line.lstrip("# "))
-            continue
-        key, equals, value = line.partition(" = ")
-        if equals:
-            out.append(f"- **`{key}`** = {code(value)}<br>\n  {plain(' '.join(comment))}")
-        elif line or len(out) == 1:
-            out.append("\n".join([plain(" ".join(comment)), f"\n## {line.strip('[]')}\n" if line else ""]))
-        comment = []
-    return "\n".join(out) + "\n"
+    intro, *parts = re.split(r"^\[(\w+)\]\n", (ROOT / "src/config/defaults.toml").read_text(), flags=re.M)
+    words = lambda comment: plain(re.sub(r"^# ?", "", comment, flags=re.M))
+    out = ["# Configuration", words(intro)]
+    for section, body in zip(parts[::2], parts[1::2]):
+        keys = re.findall(r"((?:^#.*\n)*)^(\w+) = (.*)", body, re.M)
+        out += [f"## {section}", "\n".join(f"- **`{key}`** = {code(value)}<br>\n  {words(note)}" for note, key, value in keys)]
+    return "\n\n".join(out) + "\n"
 
 
 def fields(schema):
@@ -69,9 +70,7 @@ def fields(schema):
     if "enum" in schema or "const" in schema:
         return ", ".join(code(json.dumps(one)) for one in schema.get("enum", [schema.get("const")]))
     kind = schema.get("type", "any")
-    if kind == "array":
-        return f"array of {fields(schema.get('items', {}))}"
-    return " or ".join(kind) if isinstance(kind, list) else kind
+    return f"array of {fields(schema['items'])}" if kind == "array" else " or ".join([kind] if isinstance(kind, str) else kind)
 
 
 def limits(schema):
@@ -82,25 +81,22 @@ def limits(schema):
 
 def http():
     api = json.loads((ROOT / "crates/server/src/http/openapi.json").read_text())
-    parts, statuses, paths, types = api["components"], {}, [], []
+    parts, statuses, paths, types, head = api["components"], {}, [], [], ["header", "type", "meaning"]
     kinds = lambda content: " or ".join(fields(kind["schema"]) for kind in content.values() if "schema" in kind)
     for path, methods in api["paths"].items():
         for method, one in methods.items():
-            answers = dict.fromkeys(kinds(one["responses"][status].get("content", {})) for status in one["responses"] if status[0] == "2")
             for status, answer in one["responses"].items():
-                name = answer.get("$ref", "").rsplit("/", 1)[-1]
-                text = parts["responses"][name]["description"] if name else answer["description"]
-                if status[0] != "2":
-                    statuses.setdefault(status, {})[text] = None
-            request = kinds(one.get("requestBody", {}).get("content", {}))
-            paths.append([code(f"{method.upper()} {path}"), plain(one["summary"]), request, " or ".join(filter(None, answers))])
+                answer = parts["responses"].get(answer.get("$ref", "").rsplit("/", 1)[-1], answer)
+                if status != "200":
+                    statuses.setdefault(status, {})[answer["description"]] = None
+            request, answer = kinds(one.get("requestBody", {}).get("content", {})), kinds(one["responses"]["200"].get("content", {}))
+            paths.append([code(f"{method.upper()} {path}"), plain(one["summary"]), request, answer])
     headers = lambda found: [[code(name), fields(one["schema"]), plain(one["description"]) + limits(one["schema"])] for name, one in found]
     for name, schema in parts["schemas"].items():
         types += [f"### {name}", plain(schema.get("description", ""))]
         rows = [[code(key) + (" (required)" if key in schema.get("required", []) else ""), fields(one),
                  plain(one.get("description", "")) + limits(one)] for key, one in schema.get("properties", {}).items()]
         types.append(table(["field", "type", "meaning"], rows) if rows else f"Type: {fields(schema)}")
-    head = ["header", "type", "meaning"]
     out = ["# HTTP", plain(api["info"]["description"]) + " The server sends its OpenAPI document from `/openapi.json`.",
            "## Paths", table(["path", "what it does", "request", "answer"], paths),
            "## Request headers", table(head, headers((one["name"], one) for one in parts["parameters"].values() if one["in"] == "header")),
@@ -111,39 +107,36 @@ def http():
 
 
 def grpc():
-    names = {}
     texts = {path: path.read_text() for path in sorted((ROOT / "proto/rerankd/v1").glob("*.proto"))}
-    for text in texts.values():
-        names.update({name: f"[{name}](#{name.lower()})" for name in re.findall(r"^(?:message|enum) (\w+)", text, re.M)})
+    found = re.findall(r"^(?:message|enum) (\w+)", "\n".join(texts.values()), re.M)
+    names = {name: f"[{name}](#{name.lower()})" for name in found}
     link = lambda kind: re.sub(r"\w+", lambda word: names.get(word[0], word[0]), kind).replace("<", "\\<")
-    out = ["# gRPC", "The services of the package `rerankd.v1`. Their files are in `proto/rerankd/v1`, and the server answers reflection."]
+    out = ["# gRPC", GRPC]
     for path, text in texts.items():
-        comment, rows, kind, oneof, head = [], [], None, "", f"## {path.name}"
+        comment, rows, kind, oneof = [], [], None, ""
         for line in map(str.strip, text.splitlines()):
             if line.startswith("//"):
                 comment.append(line[2:])
                 continue
             words, note = line.rstrip(" {;").split(), plain(" ".join(comment))
             if line.startswith("package"):
-                out += [head, note]
+                out += [f"## {path.name}", note]
             elif line.startswith(("service ", "message ", "enum ")):
                 kind, rows = words[0], []
                 out += [f"### {words[1]}", note]
             elif line.startswith("oneof "):
                 oneof = f" (one of `{words[1]}`)"
-                note and rows.append([code(words[1]), "oneof", note])
+                rows += [[code(words[1]), "oneof", note]] if note else []
             elif line == "}" and oneof:
                 oneof = ""
             elif line == "}" and kind:
-                title = {"service": ["method", "request and response"], "message": ["field", "type"], "enum": ["value", "number"]}[kind]
-                out.append(table([*title, "meaning"], rows) if rows else "No fields.")
-                kind = None
+                title = {"service": ["method", "messages"], "message": ["field", "type"], "enum": ["value", "number"]}[kind]
+                out, kind = [*out, table([*title, "meaning"], rows) if rows else "No fields."], None
             elif line.startswith("rpc "):
                 found = re.match(r"rpc (\w+)\((.*?)\) returns \((.*?)\)", line)
                 rows.append([code(found[1]), f"{link(found[2])} → {link(found[3])}", note])
             elif kind and " = " in line:
-                left, number = line.rstrip(";").split(" = ")
-                *kinds, name = left.split()
+                *kinds, name, _, number = words
                 rows.append([code(name), number if kind == "enum" else link(" ".join(kinds)) + oneof, note])
             comment = []
     return "\n\n".join(part for part in out if part) + "\n"
@@ -152,20 +145,19 @@ def grpc():
 def anchors(text):
     found, seen = set(), {}
     for title in re.findall(r"^#{1,6} +(.*?)(?: +#+)?$", re.sub(r"^(```|~~~).*?^\1", "", text, flags=re.M | re.S), re.M):
-        title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
-        slug = re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
+        slug = re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", title).strip().lower()).replace(" ", "-")
         seen[slug] = seen.get(slug, -1) + 1
         found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
     return found
 
 
 def check_links():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
-    files = [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
-    made = {str(PAGES / name): text for name, text in generated(None).items()}
+    listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
+    files = [name for name in listed.splitlines() if (ROOT / name).is_file()]
+    texts = {name: (ROOT / name).read_text() for name in files if name.endswith(".md")}
+    texts |= {str(PAGES / name): text for name, text in generated().items()}
     # The page of the command line needs the binary, so its anchors are not checked.
     command, broken, linked = str(PAGES / "command-line.md"), [], set()
-    texts = {name: (ROOT / name).read_text() for name in files if name.endswith(".md")} | made
     heads = {name: anchors(text) for name, text in texts.items()}
     for name, text in texts.items():
         body = re.sub(r"^ *(```|~~~).*?^ *\1", "", text, flags=re.M | re.S)
@@ -176,14 +168,14 @@ def check_links():
                 continue
             full = (ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name
             page = str(full.relative_to(ROOT)) if full.is_relative_to(ROOT) else ""
-            linked.add((name, page))
-            if page != command and (not page or page not in texts and not full.exists()):
-                broken.append(f"{name}: {path}: no such file")
+            linked |= {page} if name == "docs/SUMMARY.md" else set()
+            outside = name.startswith("docs/") and not page.startswith("docs/")
+            if outside or page != command and page not in texts and not (page and full.exists()):
+                broken.append(f"{name}: {path}: {'not in the book' if outside else 'no such file'}")
             elif anchor and page in texts and anchor not in heads[page]:
                 broken.append(f"{name}: {path}#{anchor}: no such heading")
-    for page in texts:
-        if page.startswith("docs/") and page != "docs/SUMMARY.md" and ("docs/SUMMARY.md", page) not in linked:
-            broken.append(f"docs/SUMMARY.md: does not name {page}")
+    pages = {page for page in texts if page.startswith("docs/")} - {"docs/SUMMARY.md"}
+    broken += [f"docs/SUMMARY.md: does not name {page}" for page in pages - linked]
     for name in files:
         text = (ROOT / name).read_bytes().decode(errors="ignore")
         for page in set(re.findall(r"(?<![\w/.-])docs/[\w/-]+\.md", text)) - {command, *texts}:
@@ -191,16 +183,18 @@ def check_links():
     return sorted(broken)
 
 
-def generated(binary):
+def generated(binary=None):
     pages = {"configuration.md": configuration(), "http.md": http(), "grpc.md": grpc()}
     return pages | ({"command-line.md": command_line(binary)} if binary else {})
 
 
-if sys.argv[1:] == ["--check-links"]:
-    problems = check_links()
-    sys.exit("\n".join([*problems, f"{len(problems)} broken links"]) if problems else 0)
-if len(sys.argv) not in (1, 3) or sys.argv[1:2] not in ([], ["--binary"]):
-    sys.exit(__doc__)
-(ROOT / PAGES).mkdir(exist_ok=True)
-for file, page in generated(sys.argv[2] if len(sys.argv) == 3 else None).items():
-    (ROOT / PAGES / file).write_text(page.replace("\n", "\n\n" + NOTE.strip() + "\n", 1))
+match sys.argv[1:]:
+    case ["--check-links"]:
+        problems = check_links()
+        sys.exit("\n".join([*problems, f"{len(problems)} broken links"]) if problems else 0)
+    case [] | ["--binary", _]:
+        (ROOT / PAGES).mkdir(exist_ok=True)
+        for file, page in generated(*sys.argv[2:]).items():
+            (ROOT / PAGES / file).write_text(page.replace("\n", NOTE, 1))
+    case _:
+        sys.exit(__doc__)

@@ -33,8 +33,8 @@ def geometric(length):
 
 
 def solve(rows, values, priors):
-    """The least squares of docs/reference/methods.md. `rows` are orders, `priors` the prior weights of each length. Returns the objective, the
-    utilities and the weights by length."""
+    """The least squares of docs/reference/methods.md. `rows` are orders, `priors` the prior weights of each length.
+    Returns the objective, the utilities and the weights by length."""
     lengths = sorted(priors)
     diffuse = np.mean([np.sum(priors[len(order)] ** 2) - 1 / N for order in rows])
     lam = SIGMA2 / (1 - SIGMA2) * diffuse
