@@ -6,9 +6,10 @@
 # make test-distil    train a tiny model with models/distil; installs torch once
 # make nightly     run the slow checks that rarely fail: other features, the image, licences, a minute of fuzzing
 # make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
+# make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -51,6 +52,9 @@ test-clients: setup
 test-distil: setup
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh
 
+docs:
+	@RERANKD=$(wildcard $(BINARY)) ./scripts/docs.sh $(if $(SERVE),--serve)
+
 nightly:
 	@./.ci/nightly
 
@@ -69,10 +73,10 @@ test-image: models
 	@./scripts/test-image.sh target/image $(STORE)
 
 # Compares the engine with a bare loop and a naive program, and compares all designs and arrangements on labelled
-# questions. Writes docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines with the fields id,
-# question, answers and passages {title, text, supporting}. QUESTIONS of each file are evaluated; the last CALIBRATE
-# questions of a file are used to measure the position profiles. Takes hours. After an interruption it continues with
-# the questions that have no scores yet.
+# questions. Writes docs/experiments/scoring.md and its plot. DATA is one or more gzipped files of JSON lines with the
+# fields id, question, answers and passages {title, text, supporting}. QUESTIONS of each file are evaluated; the last
+# CALIBRATE questions of a file are used to measure the position profiles. Takes hours. After an interruption it
+# continues with the questions that have no scores yet.
 SCORES ?= target/scores.jsonl
 bench-scoring: setup
 	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))
@@ -80,7 +84,7 @@ bench-scoring: setup
 	  $(CARGO) bench --locked --bench scoring -- collect --data $$file --out $(SCORES) --questions $(or $(QUESTIONS),100) --passage-tokens 48 --designs latin,cyclic,random:30,trie,pruned && \
 	  $(CARGO) bench --locked --bench scoring -- arrange --data $$file --questions $(or $(QUESTIONS),100) --calibrate $(or $(CALIBRATE),50) || exit 1; \
 	done
-	@$(CARGO) bench --locked --bench scoring -- judge --out docs $(SCORES)
+	@$(CARGO) bench --locked --bench scoring -- judge --out docs/experiments $(SCORES)
 
 # Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/:
 # snli-dev.tsv.gz, the answers of EVOUNA, and questions with their passages (see benches/belief/main.rs). PYTHON is an
@@ -92,7 +96,7 @@ bench-belief: setup
 
 # Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier). Measures
 # EvaluateRanking over gRPC. Computes the tables of eRAG (rerankd analyse) for QUESTIONS of each file of DATA, which
-# contains labelled lists with answers (docs/papers.md). Pages and figures are written to target/evaluation.
+# contains labelled lists with answers (docs/experiments/papers.md). Pages and figures are written to target/evaluation.
 bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
@@ -101,10 +105,10 @@ bench-evaluation: setup
 	done; done
 
 # Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines,
-# gzipped or not (docs/comparing.md describes the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets
-# one folder for each file, and ranking.md with the tables of all files, for docs/ranking.md. After an interruption it
-# continues. If a method refuses a question, the other files are still compared, and the exit code is not 0. SKIP is the
-# number of questions to skip at the beginning; PASSAGE_TOKENS cuts passages to that length.
+# gzipped or not (docs/reference/formats.md describes the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT
+# gets one folder for each file, and ranking.md with the tables of all files. After an interruption it continues. If a
+# method refuses a question, the other files are still compared, and the exit code is not 0. SKIP is the number of
+# questions to skip at the beginning; PASSAGE_TOKENS cuts passages to that length.
 bench-ranking: setup
 	@failed=0; begun=$$(mktemp); trap 'rm -f $$begun' EXIT; for file in $(DATA); do \
 	  folder=$(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1); \
@@ -135,7 +139,7 @@ bench-hostile: setup
 	@$(CARGO) bench --locked --bench hostile
 
 # Sends 0.5 to 10 times the load that the server can handle, open loop, and measures the cost of a refusal. LOAD
-# contains further options (docs/overload.md): --http URL measures any server with the rerank API. Reports in ghz's
+# contains further options (docs/experiments/overload.md): --http URL measures any server with the rerank API. Reports in ghz's
 # schema are written to target/load. Generates its own requests.
 bench-load: setup
 	@$(CARGO) bench --locked --bench load -- $(LOAD)

@@ -12,7 +12,7 @@ fn number(text: &str, key: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("{key} has no number: {rest:.20}"))
 }
 
-/// After its drain a server takes up to eight seconds (docs/operating.md).
+/// After its drain a server takes up to eight seconds.
 #[test]
 fn a_server_is_not_killed_before_it_can_have_stopped() {
     let config = rerankd::config::Config::from_parts(None, &[], &[]).unwrap();
@@ -20,7 +20,7 @@ fn a_server_is_not_killed_before_it_can_have_stopped() {
     assert!(number(&file("deploy/rerankd.service"), "TimeoutStopSec=") >= phases + 10);
     assert!(number(&file("compose.yaml"), "stop_grace_period:") >= phases + 10);
     // By default Docker kills after ten seconds.
-    assert!(number(&file("docs/deploying.md"), "--stop-timeout ") >= phases + 10);
+    assert!(number(&file("docs/how-to/deploy.md"), "--stop-timeout ") >= phases + 10);
     let helpers = file("helm/rerankd/templates/_helpers.tpl");
     let grace = helpers.split_once("define \"rerankd.grace\"").unwrap().1;
     assert!(number(grace, "add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain") >= 10);

@@ -126,7 +126,7 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
 }
 
 /// If another file is renamed over an open file, processes that have opened it keep the old content. Overwriting in
-/// place changes the weights of the running server, which maps them: docs/operating.md.
+/// place changes the weights of the running server, which maps them.
 #[tokio::test]
 async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start() {
     let _alone = alone().await;

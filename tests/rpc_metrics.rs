@@ -274,7 +274,7 @@ fn named(count: usize, metrics: impl Iterator<Item = String>) -> v1::EvaluateRan
     }
 }
 
-/// Two bytes of a message become a struct of a hundred. `server.message_bytes` bounds the sum; docs/security.md states it.
+/// Two bytes of a message become a struct of a hundred. `server.message_bytes` bounds the sum.
 #[tokio::test]
 async fn the_largest_message_of_empty_messages_takes_bounded_memory() {
     let _alone = MEASURES.lock().await;

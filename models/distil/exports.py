@@ -1,7 +1,7 @@
 """Reads the files of `rerankd distil export`. Needs nothing but Python.
 
-docs/distillation.md describes the fields. Every line is checked against its checksum, so that a file that was changed or cut off is
-refused, not trained on.
+docs/how-to/distil.md describes the fields. Every line is checked against its checksum, so a file that was changed
+or cut off is refused, not trained on.
 """
 
 import dataclasses

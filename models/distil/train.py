@@ -6,7 +6,7 @@
 
 `student.jsonl` is the export of the small generator itself, `teacher.jsonl` that of the large one, over the same lists
 (`rerankd distil export`). FOLDER gets adapter.gguf, report.json, log.jsonl and checkpoint.pt; the same command continues a training that
-was broken off. docs/distillation.md explains the options. Needs requirements.txt.
+was broken off. docs/how-to/distil.md explains the options. Needs requirements.txt.
 """
 
 import argparse

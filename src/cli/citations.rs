@@ -22,8 +22,8 @@ use rag_metrics::citation::OutOfRange;
 ///
 /// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts
 /// or of objects with "text" and optional "title", in the order of their numbers; and optionally "question", "id" and
-/// "system". `rerankd evaluate --task long-answer` writes such lines to answers.jsonl in its folder; docs/files.md
-/// describes the format. Prints one JSON object with the statements of each answer, its line, and the means, also per
+/// "system". `rerankd evaluate --task long-answer` writes such lines to answers.jsonl in its folder;
+/// docs/reference/formats.md describes the format. Prints one JSON object with the statements of each answer, its line, and the means, also per
 /// system. Refused answers are reported and left out; the exit code is then 2. An answer without citations counts 0 in
 /// the mean precision, as in the authors' program. The generator is not loaded. An interrupted command prints nothing.
 #[derive(Debug, Args)]

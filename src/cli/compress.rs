@@ -131,7 +131,8 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let ranked_by = args.rank.as_deref().unwrap_or(match args.method {
-        // It ranks better than LongLLMLingua's own r_k (docs/ranking.md), and the compression begins with its prompts.
+        // It ranks better than LongLLMLingua's own r_k (docs/experiments/ranking.md), and the compression begins
+        // with its prompts.
         CompressionName::LongLlmLingua => "query-generation",
         CompressionName::SelectiveContext => "retriever",
     });

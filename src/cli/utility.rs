@@ -19,8 +19,8 @@ use protocol::v1;
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
 /// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title") and
-/// optional "references"; docs/files.md lists other accepted names. Prints a table on a terminal, and one JSON object per
-/// question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the
+/// optional "references"; docs/reference/formats.md lists other accepted names. Prints a table on a terminal, and one
+/// JSON object per question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the
 /// command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples --score-references\n  \

@@ -23,7 +23,7 @@ def run(checks, servers):
     # NVIDIA's client warns which model it uses.
     warnings.simplefilter("ignore")
     url, token = servers.http, servers.token
-    # As in docs/compatibility.md, because the default client waits only five seconds.
+    # As in docs/how-to/migrate.md, because the default client waits only five seconds.
     patient = httpx.Client(timeout=60)
 
     def jina():

@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROTOCOL = HERE.parents[1] / "proto"
 START_SECONDS = 120
 
-# Scores of equal requests differ by less (docs/warm.md).
+# Scores of equal requests differ by less (docs/experiments/cache.md).
 ROUNDING = 0.01
 
 # The scripts of each environment. Versions of cohere, httpx and protobuf keep the clients apart.
@@ -124,7 +124,7 @@ def main(binary, environments):
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         new, tokens = token(binary, folder)
-        # Without a token, and with the settings of docs/compatibility.md for clients that split a list or wait five seconds.
+        # Without a token, and with the settings of docs/how-to/migrate.md for clients that split a list or wait five seconds.
         settings = {"http.latency_budget_ms": 2000, "http.model_aliases": "*, alone=query-generation"}
         servers = [Server(binary, **{"auth.tokens_file": tokens}), Server(binary, **settings)]
         try:
@@ -132,7 +132,7 @@ def main(binary, environments):
             stubs = folder / "stubs"
             stubs.mkdir()
             python = {name: str(environments / name / "bin/python") for name in ENVIRONMENTS}
-            # Made as in docs/calling.md, with those of tei.v1.
+            # Made as in docs/reference/grpc.md, with those of tei.v1.
             files = [str(path) for path in sorted(PROTOCOL.rglob("*.proto"))]
             made = [f"-I{PROTOCOL}", f"--python_out={stubs}", f"--grpc_python_out={stubs}", *files]
             subprocess.run([python["protobuf5"], "-m", "grpc_tools.protoc", *made], check=True)

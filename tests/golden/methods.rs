@@ -1,7 +1,6 @@
-//! Ranking methods on the default generator against independent programs in golden/generator. methods.py builds the
-//! prompts from docs/methods.md and evaluates each separately with numpy. orders.py and orders_random_weights.py give
-//! the orders of methods without utilities, served.py the served default, and moi.py the fits of MOI with another
-//! solver.
+//! Ranking methods on the default generator against independent programs in golden/generator. methods.py writes
+//! out the prompts and evaluates each separately with numpy. orders.py and orders_random_weights.py give the orders of
+//! methods without utilities, served.py the served default, and moi.py the fits of MOI with another solver.
 
 use crate::common;
 use engine::Engine;

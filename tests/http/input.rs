@@ -1,4 +1,4 @@
-//! The table of docs/input.md over HTTP: every row at every path. Bad input affects one document, not the list.
+//! The table of docs/reference/input.md over HTTP: every row at every path. Bad input affects one document, not the list.
 
 use serde_json::{Value, json};
 

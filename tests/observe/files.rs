@@ -71,7 +71,7 @@ fn every_protocol_is_in_the_dashboard_and_the_alerts() {
             assert!(parts.iter().any(matches), "{service} is not in {pattern}");
         }
     }
-    let documentation = file("docs/observing.md");
+    let documentation = file("docs/how-to/monitor.md");
     assert!(documentation.contains(patterns(&alerts, "grpc_service")[0]));
 }
 
@@ -145,23 +145,23 @@ async fn the_alerts_ask_for_metrics_that_exist() {
     for name in names {
         assert!(page.has(&name), "{name}");
     }
-    let (documentation, series) = (file("docs/observing.md"), file("tests/alerts.yaml"));
+    let (documentation, series) = (file("docs/how-to/monitor.md"), file("tests/alerts.yaml"));
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         let (fires, silent) = (format!("alertname: {alert}\n"), format!("alertname: {alert} }}"));
         assert!(series.contains(&fires) && series.contains(&silent), "tests/alerts.yaml has no series for {alert}");
-        assert!(documentation.contains(&format!("`{alert}`")), "docs/observing.md does not name {alert}");
+        assert!(documentation.contains(&format!("`{alert}`")), "docs/how-to/monitor.md does not name {alert}");
     }
 }
 
 #[tokio::test]
 async fn every_metric_is_documented_and_every_documented_metric_exists() {
     let page = page().await;
-    let documentation = file("docs/observing.md");
+    let documentation = file("docs/reference/observability.md");
     for name in page.kinds.keys() {
-        assert!(documentation.contains(&format!("`{name}`")), "docs/observing.md does not name {name}");
+        assert!(documentation.contains(&format!("`{name}`")), "docs/reference/observability.md does not name {name}");
     }
     let documented = documentation.split('`').skip(1).step_by(2).filter(|word| metrics(word).contains(*word));
     for name in documented.filter(|name| cfg!(target_os = "linux") || !name.starts_with("process_")) {
-        assert!(page.has(name), "{name} of docs/observing.md");
+        assert!(page.has(name), "{name} of docs/reference/observability.md");
     }
 }

@@ -1,4 +1,4 @@
-//! The table of docs/input.md over gRPC: a passage without text costs itself, and not the request.
+//! The table of docs/reference/input.md over gRPC: a passage without text costs itself, and not the request.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The texts of queries and documents. docs/files.md describes the formats.
+//! The texts of queries and documents. docs/reference/formats.md describes the formats.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Readers of the user's files: passages ([`passages()`]) and questions ([`questions()`]) as JSON lines, examples
 //! ([`examples`]), labelled lists ([`labelled`]), judged answers ([`equivalence`]), answers with citations ([`cited`]),
 //! queries and documents ([`corpus`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors and warnings
-//! name the file and the line. docs/files.md describes the formats.
+//! name the file and the line. docs/reference/formats.md describes the formats.
 #![warn(missing_docs)]
 
 pub mod cited;

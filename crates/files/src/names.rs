@@ -1,4 +1,5 @@
-//! The accepted names of each field of a JSON line: ours first, then those of other programs. docs/files.md lists them.
+//! The accepted names of each field of a JSON line: ours first, then those of other programs.
+//! docs/reference/formats.md lists them.
 //!
 //! If a line has several names of one field, the first with a value that is neither null nor empty counts
 //! ([`super::fields`]).

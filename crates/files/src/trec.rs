@@ -1,5 +1,5 @@
 //! Runs and judgements: TREC's formats, BEIR's tab-separated judgements, and JSON objects of objects as pytrec_eval, ranx
-//! and BEIR write them. docs/files.md describes them.
+//! and BEIR write them. docs/reference/formats.md describes them.
 
 use std::marker::PhantomData;
 use std::path::Path;

@@ -44,7 +44,7 @@ fn sentences_are_those_of_a_reader() {
         .map(|case| format!("{}: {:?}\n  not {:?}", case.kind, cut(&case.text), case.right))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The figures of the README and of docs/tasks.md.
+    // The figures of docs/experiments/differences.md and golden/sentences/README.md.
     let count = |is: fn(&Case) -> bool| cases.iter().filter(|case| is(case)).count();
     let (ours, punkt) = (count(|case| cut(&case.text) == case.right), count(|case| case.punkt == case.right));
     assert_eq!((cases.len(), ours, punkt), (194, 189, 118));

@@ -71,7 +71,7 @@ grpc: {port: {{ .Values.service.grpcPort }}, service: rerankd.v1.RerankService}
 {{- end }}
 {{- end }}
 
-{{/* Seconds from the removal of a pod to SIGKILL: the sum of all phases, plus ten (docs/operating.md). */}}
+{{/* Seconds from the removal of a pod to SIGKILL: the sum of all phases, plus ten. */}}
 {{- define "rerankd.grace" -}}
 {{- $server := default dict .Values.config.server }}
 {{- $drain := ternary $server.drain_seconds 20 (hasKey $server "drain_seconds") }}

@@ -16,8 +16,8 @@ use lab::study::Event;
 /// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
 ///
 /// The data are labelled lists as for `rerankd compare`. Analyses that compare answers need "answers", the reference
-/// answers, and leave out questions without them. `equivalence` reads judged answers (docs/papers.md). Without --out
-/// the tables are printed, and nothing is saved. With --out the folder gets analysis.html, analysis.md, figures.jsonl
+/// answers, and leave out questions without them. `equivalence` reads judged answers (docs/experiments/papers.md).
+/// Without --out the tables are printed, and nothing is saved. With --out the folder gets analysis.html, analysis.md, figures.jsonl
 /// and results.jsonl (one line per question), and an interrupted analysis continues when the same command is given
 /// again.
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ use lab::study::Event;
                         rerankd analyse sample-size --data lists.jsonl --samples 20\n  \
                         rerankd analyse utility-by-depth --data lists.jsonl --passages 20 --depths 1,5\n  \
                         rerankd analyse erag-correlation --data claims.jsonl --task fact-verification\n\n\
-                        Each analysis is described in docs/papers.md."
+                        Each analysis is described in docs/experiments/papers.md."
 )]
 pub(in crate::cli) struct AnalyseArgs {
     /// The analysis.

@@ -37,7 +37,7 @@ enum Action {
 /// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one. An
 /// interrupted export continues when the same command is given again on the same machine; its file then equals that of
 /// an uninterrupted export. A file of another generator, of other options or of other limits is refused. More
-/// --questions add to a file. docs/distillation.md describes the fields.
+/// --questions add to a file. docs/how-to/distil.md describes the fields.
 ///
 /// The model is loaded in this process. There is no --server: the protocol does not carry the scores of single orders.
 #[derive(Debug, Args)]

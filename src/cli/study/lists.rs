@@ -16,7 +16,7 @@ use lab::evaluation::data::{Data, Query, Sources};
 /// without a text has its title as text. A document without either is left out.
 ///
 /// A query without text, or with a missing document, is reported and left out; the command then exits with 1. An
-/// unreadable line affects only its document. docs/files.md describes the files.
+/// unreadable line affects only its document. docs/reference/formats.md describes the files.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd lists scifact/ --run bm25.run > scifact.jsonl\n  \
                         rerankd lists --run bm25.run --queries queries.tsv --corpus corpus.jsonl.gz --qrels qrels.txt > lists.jsonl\n  \

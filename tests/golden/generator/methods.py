@@ -1,7 +1,7 @@
 """Utilities of ranking methods under a llama-architecture GGUF file, naively and without rerankd.
 
-Every prompt is built from docs/methods.md and evaluated from its beginning, alone, by a forward pass in numpy over 32-bit weights. The
-tokenizer is built from the file's vocabulary and merges. Nothing is shared with llama.cpp or with the plans of the server.
+Every prompt is written out here and evaluated from its beginning, separately, by a forward pass in numpy over 32-bit
+weights. The tokenizer is built from the file's vocabulary and merges. Nothing is shared with llama.cpp or with the plans of the server.
 
   pip install gguf numpy tokenizers
   python methods.py MODEL.gguf < input.json > methods.json      # {"query": "...", "passages": [{"title": "...", "text": "..."}]}
@@ -108,7 +108,7 @@ class Model:
 
 
 class Prompts:
-    """The prompts of docs/methods.md for one query and its passages."""
+    """The prompts of all methods for one query and its passages."""
 
     def __init__(self, model, query, passages):
         self.model, text = model, model.text

@@ -1,7 +1,7 @@
 """Mixture of Interventions under a llama-architecture GGUF file, naively and without rerankd.
 
-Prompts and forward passes are those of methods.py. The fits minimise the formula of docs/methods.md over weights and utilities at once,
-by scipy's SLSQP from several starts. All orders of three passages are scored, so nothing is drawn: the design of the server is
+Prompts and forward passes are those of methods.py. The fits minimise the formula of docs/reference/methods.md over
+weights and utilities at once, by scipy's SLSQP from several starts. All orders of three passages are scored, so nothing is drawn: the design of the server is
 `RANDOM`, which has no more than these six.
 
   pip install gguf numpy scipy tokenizers
@@ -33,8 +33,8 @@ def geometric(length):
 
 
 def solve(rows, values, priors):
-    """The least squares of docs/methods.md. `rows` are orders, `priors` the prior weights of each length. Returns the objective, the
-    utilities and the weights by length."""
+    """The least squares of docs/reference/methods.md. `rows` are orders, `priors` the prior weights of each length.
+    Returns the objective, the utilities and the weights by length."""
     lengths = sorted(priors)
     diffuse = np.mean([np.sum(priors[len(order)] ** 2) - 1 / N for order in rows])
     lam = SIGMA2 / (1 - SIGMA2) * diffuse

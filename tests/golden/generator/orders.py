@@ -1,6 +1,6 @@
 """Orders of methods that rank without utilities, under a llama-architecture GGUF file, naively and without rerankd.
 
-Prompts and forward passes come from methods.py: docs/methods.md, one prompt at a time, numpy in 32 bits. The sorts are
+Prompts and forward passes come from methods.py: one prompt at a time, numpy in 32 bits. The sorts are
 textbook sorts, one comparison after the other. `margin` is the smallest difference, in nats, on which a decision of the
 method rests. If it is below the rounding of 4-bit or 16-bit kernels, the order proves nothing.
 

@@ -1,8 +1,8 @@
 """The default ranking with the default embedding model, by numpy, onnxruntime and tokenizers, for tests/golden/methods.rs.
 
 Utilities are those of query-generation in methods.json, which methods.py computes from the generator's file. Cosines
-are of means of the last layer's states, as in sentence-transformers. The fusion is docs/methods.md, "The cascade",
-steps 1 and 2. `margin` is the smallest difference of two neighbours' f. If it is below the rounding of 8-bit kernels,
+are of means of the last layer's states, as in sentence-transformers. The fusion is that of docs/explanation/ranking.md,
+stages 1 and 2. `margin` is the smallest difference of two neighbours' f. If it is below the rounding of 8-bit kernels,
 the order proves nothing.
 
   pip install numpy onnxruntime==1.31.1 tokenizers

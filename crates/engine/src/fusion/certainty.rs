@@ -7,8 +7,8 @@ use numeric::{mean, sigmoid};
 pub const TIE: f64 = 0.55;
 
 /// Logit of "the better one is relevant and the other is not, rather than the reverse" for each nat between two values. By
-/// logistic regression on the pairs of 94 labelled lists of three collections (docs/ranking.md). `rerankd calibrate --ranking`
-/// learns another one ([`per_nat`]).
+/// logistic regression on the pairs of 94 labelled lists of three collections (docs/experiments/ranking.md). `rerankd calibrate
+/// --ranking` learns another one ([`per_nat`]).
 pub const PER_NAT: f64 = 0.2;
 
 /// Bisections of the slope: as fine as a number of 64 bits.

@@ -27,7 +27,7 @@ pub const fn embedding_shares(source: Source) -> Shares {
     }
 }
 
-/// Usual standard deviations within a list (docs/ranking.md, "Short lists").
+/// Usual standard deviations within a list (docs/experiments/ranking.md, "Short lists").
 mod typical {
     /// Of utilities, in nats a token of the query.
     pub const UTILITY: f64 = 0.55;
@@ -40,7 +40,7 @@ mod typical {
 }
 
 /// Standard deviations of the utilities that the usual range of fused values is worth at least. It counts where the best passage
-/// hardly helps (docs/ranking.md, "Where the best passage hardly helps").
+/// hardly helps (docs/experiments/ranking.md, "Where the best passage hardly helps").
 const LEAST_RANGE: f64 = 2.0;
 
 /// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than

@@ -41,7 +41,7 @@ pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Sc
 
 /// A typical standard deviation counts as much as `TYPICAL_WEIGHT / n²` scores of a list of n: half a score of two. Two scores are
 /// one standard deviation from their mean whatever they are, so a list of two would know the sign of a difference and not its
-/// size. Long lists know their own deviation (docs/ranking.md, "Short lists").
+/// size. Long lists know their own deviation (docs/experiments/ranking.md, "Short lists").
 const TYPICAL_WEIGHT: f64 = 2.0;
 
 /// Below this share of the largest score a spread is what rounding leaves of equal scores.

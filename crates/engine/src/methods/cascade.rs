@@ -34,7 +34,8 @@ use prefix_scheduler::call::Call;
 /// two places can.
 const TOGETHER: usize = 3;
 
-/// Every list up to this length is read whole. Reading 13 of twenty cost 0.03 of nDCG@10 on NQ (docs/ranking.md).
+/// Every list up to this length is read whole. Reading 13 of twenty cost 0.03 of nDCG@10 on NQ
+/// (docs/experiments/ranking.md).
 const WHOLE: usize = 20;
 
 /// Passages that the generator reads of a list of `n`: 28 of 100, with the third stage a third of what reading all takes.

@@ -73,7 +73,7 @@ impl Budget {
     }
 
     /// Tokens of these prompts that take no time: those of states that are restored, but for a tenth, which their copying and the
-    /// attention to them take (docs/warm.md).
+    /// attention to them take (docs/experiments/cache.md).
     pub(crate) fn spared(&self, plan: &Plan) -> usize {
         let restored = self.kept.as_ref().map_or(0, |kept| kept.tokens(plan));
         restored - restored / 10

@@ -2,7 +2,7 @@
 //! al., section 3.3.2). Behind `rerankd distil export`.
 //!
 //! Each question is scored by the engine ([`engine::preferences`]) and appended to the export ([`mod@file`]). Training is
-//! outside of this program, in models/distil; docs/distillation.md describes the fields.
+//! outside of this program, in models/distil; docs/how-to/distil.md describes the fields.
 
 mod file;
 

@@ -108,7 +108,7 @@ struct Sizes {
 /// Larger steps are no faster on a CPU, and delay other requests.
 const ON_CPU: Sizes = Sizes { cells: 8_192, batch: 512 };
 
-/// A step on an accelerator has a fixed cost, which many tokens must share (docs/gpu.md).
+/// A step on an accelerator has a fixed cost, which many tokens must share (docs/experiments/gpu.md).
 const ON_ACCELERATOR: Sizes = Sizes { cells: 16_384, batch: 4_096 };
 
 impl Settings {

@@ -1,7 +1,7 @@
 //! Queries and documents of all clients: strings, objects with `text`, `content` or named fields.
 //!
 //! Bad input affects one document, not the list: a document without text becomes an empty one, which the engine ranks
-//! last. docs/input.md is the table of these rules.
+//! last. docs/reference/input.md is the table of these rules.
 
 use serde_json::value::RawValue;
 

@@ -1,5 +1,5 @@
 //! The HTTP edge: JSON in the formats of clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference.
-//! One handler serves all of them; docs/compatibility.md lists how their differences are resolved.
+//! One handler serves all of them; docs/how-to/migrate.md lists how their differences are resolved.
 //!
 //! `json` parses bodies, `request` and `score` interpret them, `answer` and `problem` write responses. A request gets
 //! its slot, deadline and cancellation as over gRPC: it is admitted by its headers, before its body is read, and

@@ -1,7 +1,7 @@
 //! Observability: counts and times for Prometheus ([`Metrics`], [`page`]), spans for a collector ([`traces`]).
 //!
 //! Requests report to [`Metrics`] through [`Observer`]. Workers have counters, which `models` reads for each page.
-//! docs/observing.md lists every metric.
+//! docs/reference/observability.md lists every metric.
 
 mod export;
 mod models;
