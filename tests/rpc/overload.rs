@@ -161,12 +161,13 @@ async fn requests_with_a_deadline_go_before_a_batch_without_one() {
     let (server, service) = server(None).await;
     let client = from(&server, "127.0.0.1").await;
     let batch = (client.clone(), Duration::from_secs_f64(service / 5.0));
-    let batch = tokio::spawn(async move { offered(&batch.0, batch.1, 40, None, None).await });
+    let batch = tokio::spawn(async move { offered(&batch.0, batch.1, 80, None, None).await });
     tokio::time::sleep(Duration::from_secs_f64(8.0 * service)).await;
-    let deadline = Some(Duration::from_secs_f64(12.0 * service));
+    // More than the deadline is ahead of them in the order of arrival.
+    let deadline = Some(Duration::from_secs_f64(24.0 * service));
     let served = offered(&client, Duration::from_secs_f64(3.0 * service), 8, deadline, None).await;
     assert!(answered(&served) >= 7, "{served:?}");
-    assert_eq!(answered(&batch.await.unwrap()), 40, "what is admitted without a deadline is answered");
+    assert_eq!(answered(&batch.await.unwrap()), 80, "what is admitted without a deadline is answered");
     drained(server).await;
 }
 
