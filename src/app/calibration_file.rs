@@ -33,7 +33,7 @@ impl CalibrationFile {
 }
 
 impl Measured for Calibrations {
-    /// It also changes with the built-in weights of the mixture (`engine::fusing`), to which calibrations belong.
+    /// It also changes with the built-in weights of the mixture (`engine::fusion::mixture`), to which calibrations belong.
     const FORMAT: u64 = 1;
     type Value = Vec<Calibration>;
 

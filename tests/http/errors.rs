@@ -326,7 +326,7 @@ async fn a_stopping_server_finishes_its_requests() {
 async fn a_fault_hides_its_cause() {
     let server = serve(Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }).await;
     let answer = server.post("/rerank", &plain()).await;
-    assert_eq!(nested(&answer, 500), "internal error; see the server's log");
+    assert_eq!(nested(&answer, 500), "internal error; see the log");
     common::wait_for("the model is back", || server.engine.models().serve()).await;
     assert_eq!(server.post("/rerank", &plain()).await.status, 200);
     server.stop().await;

@@ -146,7 +146,7 @@ async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
     let models = engine.models().clone().with_scorer(Role::Embedding, scorer);
     let server = common::serve(engine::Engine::new(models, *engine.limits()), observed, queue_length).await;
     let answer = ask(&server, list(3, 20)).await.unwrap();
-    let said = "ranked without the embedding model: it failed; see the server's log";
+    let said = "ranked without the embedding model: it failed; see the log";
     assert!(answer.warnings.iter().any(|one| one == said), "{:?}", answer.warnings);
     server.stop().await;
 }

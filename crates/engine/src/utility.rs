@@ -75,7 +75,7 @@ impl UtilityMeter {
         Self { context_free: Arc::new(ContextFreeCache::none()), ..self }
     }
 
-    /// Refuses a request that [`UtilityMeter::measure`] would refuse without a model. For one that has to wait for its permit.
+    /// Refuses a request that [`UtilityMeter::measure`] would refuse without a model. For one that has to wait for its slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.

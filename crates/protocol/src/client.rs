@@ -20,7 +20,7 @@ use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, convert_belief, convert_citation, convert_evaluate, v1};
+use super::{convert, convert_belief, convert_citation, convert_evaluate, convert_parts, v1};
 use engine::citations::CitationRequest;
 use engine::types::EvaluateRequest;
 use engine::types::UtilityRequest;
@@ -205,10 +205,11 @@ impl Client {
     }
 
     /// The same client, which waits up to a minute for a busy or restarting server, so that the server does not end the
-    /// work on a file.
+    /// work on a file. The services in this process serve nobody else, so waiting for them helps nothing.
     #[must_use]
     pub fn patient(self) -> Self {
-        Self { patience: PATIENCE, ..self }
+        let patience = if matches!(self.peer, Peer::Server(_)) { PATIENCE } else { Duration::ZERO };
+        Self { patience, ..self }
     }
 
     /// Every request to a server has a separate connection.

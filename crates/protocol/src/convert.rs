@@ -2,7 +2,7 @@
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::convert_parts::{
-    count, given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide,
+    given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide,
 };
 use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
 use engine::methods;

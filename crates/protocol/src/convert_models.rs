@@ -5,17 +5,16 @@ use engine::prefill::PrefillProgress;
 use moi::profile::{Origin, Profile, Profiles, Subject};
 use prefix_scheduler::model::AdapterInfo;
 
-use crate::convert;
-use crate::convert_parts::narrow;
+use crate::convert_parts::{narrow, wide};
 use crate::v1;
 
 /// Converts progress.
 pub fn warm_progress(model: &str, progress: &PrefillProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
-        passages: convert_parts::narrow(progress.done),
-        present: convert_parts::narrow(progress.present),
-        kept: convert_parts::narrow(progress.kept),
-        tokens: convert_parts::wide(progress.tokens),
+        passages: narrow(progress.done),
+        present: narrow(progress.present),
+        kept: narrow(progress.kept),
+        tokens: wide(progress.tokens),
         model: model.to_owned(),
     }
 }

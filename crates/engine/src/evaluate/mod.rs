@@ -130,7 +130,7 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Refuses a request that [`Evaluator::evaluate`] would refuse without a model. For one that has to wait for its permit.
+    /// Refuses a request that [`Evaluator::evaluate`] would refuse without a model. For one that has to wait for its slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.

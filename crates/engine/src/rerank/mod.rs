@@ -24,7 +24,6 @@ mod scorer;
 mod single_passage;
 mod verdicts;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -234,8 +233,8 @@ impl Reranker {
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
         let copies = Copies::of(&request);
-        let documents = if copies.any() { Cow::Owned(copies.without(&request)) } else { Cow::Borrowed(&request) };
-        let job = self.prepare(call, documents.into_owned(), copies).await?;
+        let documents = if copies.any() { copies.without(&request) } else { request.clone() };
+        let job = self.prepare(call, documents, copies).await?;
         let admission = Admission { models: &self.models, limits: &self.limits };
         let admitted = admission.admit(call, job.reading, &job.request)?;
         // Results, compression and utility are about all passages of the request, copies included.

@@ -11,7 +11,7 @@ use crate::methods::{Scores, Task};
 use crate::models::Models;
 use crate::types::{CutSide, EngineError, FusionMode, RerankEvent, RerankRequest, Role, milliseconds};
 use numeric::real;
-use prefix_scheduler::call::Stopped;
+use prefix_scheduler::call::{Stopped, Urgency};
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::model::reranker::Shortening;
 use prefix_scheduler::plan::{Cost, Token};
@@ -158,7 +158,11 @@ impl Driver<'_> {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
             // Only a latency budget may be given whole.
-            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list, self.call));
+            let expected = task.request.latency_budget_ms.and_then(|budget| {
+                let due = started.checked_add(Duration::try_from_secs_f64(budget / 1e3).ok()?);
+                let due = self.call.deadline().into_iter().chain(due).min();
+                scorer.expected(&list, Urgency::new(self.call.priority(), due))
+            });
             let (time, in_part) = self.time_for_signal(task, expected);
             let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();
@@ -202,7 +206,7 @@ impl Driver<'_> {
                 Ok(Err(ScoreError::Schedule(ScheduleError::Model(ModelError::Decode(error))))) => {
                     // The runtime's own words are the operator's, as with a method that asks this model alone.
                     tracing::error!(%error, "the {} model failed", role.name());
-                    "it failed; see the server's log".to_owned()
+                    "it failed; see the log".to_owned()
                 }
                 Ok(Err(error)) => error.to_string(),
             }

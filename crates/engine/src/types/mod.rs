@@ -39,7 +39,7 @@ pub struct Limits {
     pub pairs: usize,
     /// True if passages are cut to fit the context if the request does not say.
     pub truncate: bool,
-    /// Longest wait of a stream's question for its permit; `None` for no bound.
+    /// Longest wait of a stream's question for its slot; `None` for no bound.
     pub permit_wait: Option<Duration>,
 }
 

@@ -53,7 +53,10 @@ impl Estimator {
 
     /// Learns from a request that took `tokens`.
     pub fn learn(&self, class: Class, bytes: usize, tokens: usize) {
-        let ratio = (real(tokens) / real(bytes.max(1))).clamp(TAUGHT.0, TAUGHT.1);
+        if bytes == 0 {
+            return;
+        }
+        let ratio = (real(tokens) / real(bytes)).clamp(TAUGHT.0, TAUGHT.1);
         let mut learnt = self.0.lock();
         let mean = learnt.entry(class).or_insert(ratio);
         *mean += WEIGHT * (ratio - *mean);

@@ -18,9 +18,13 @@ impl Order {
     /// Index of the next of `waiting`, each with the time since it waits; `None` if nothing waits. The choice stays the same until
     /// [`Order::began`].
     pub fn next(&self, waiting: impl Iterator<Item = (Urgency, Instant)>) -> Option<usize> {
-        let by_wait = (self.begun + 1).is_multiple_of(LONGEST_WAIT);
-        let key = |(urgency, since): (Urgency, Instant)| ((!by_wait).then_some(urgency), since);
+        let key = |(urgency, since): (Urgency, Instant)| ((!self.is_by_wait()).then_some(urgency), since);
         waiting.enumerate().min_by_key(|(_, work)| key(*work)).map(|(index, _)| index)
+    }
+
+    /// True if the next work to begin is the one that has waited longest.
+    pub const fn is_by_wait(&self) -> bool {
+        (self.begun + 1).is_multiple_of(LONGEST_WAIT)
     }
 
     /// Counts work that began.

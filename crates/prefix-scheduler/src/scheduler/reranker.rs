@@ -22,7 +22,7 @@ use super::entailment::ConfiguredModel;
 use super::turns::{Backlog, Serve, Size, TakesTurns, Turns, submit};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
-use crate::call::Call;
+use crate::call::{Call, Urgency};
 use crate::model::ModelError;
 use crate::model::reranker::{Reranker, RerankerInfo, Shortening, TokenStates};
 pub use error::ScoreError;
@@ -245,11 +245,11 @@ impl PassageScorer {
         self.worker.restarts()
     }
 
-    /// How long a list of this call will take, behind those that go before it; `None` before the model has worked.
+    /// How long a list will take, behind those that go before it; `None` before the model has worked.
     #[must_use]
-    pub fn expected(&self, list: &List, call: &Call) -> Option<Duration> {
+    pub fn expected(&self, list: &List, urgency: Urgency) -> Option<Duration> {
         match &*self.worker.status().borrow() {
-            Status::Ready(info) => self.backlog.expected(call.urgency(), list.size(info.most_tokens)),
+            Status::Ready(info) => self.backlog.expected(urgency, list.size(info.most_tokens)),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Lists that share a model in turns, so that a long one does not hold a short one up.
+//! Lists share a model in turns. Lists without a deadline alternate, so that a long one does not hold a short one up.
 //!
 //! `entailment` and `reranker` define the work of a turn, `order` says whose turn is next. A list that cannot end in time behind the
 //! others is refused. A list is dropped before its next turn when its call stops, when nobody waits for it, or when it can no longer
@@ -73,7 +73,7 @@ impl Backlog {
         let tokens = size.map_or(0, |size| self.estimate(size).min(in_time));
         let own = if is_partial { 0 } else { tokens };
         self.ledger.enter(Urgency::new(call.priority(), due), tokens, |ahead| {
-            if size.is_none() || call.is_local() {
+            if ahead == 0 || size.is_none() || call.is_local() {
                 return Ok(());
             }
             self.pace.admit((own, Kind::Reads), ahead, time, self.longest_wait)

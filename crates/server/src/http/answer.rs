@@ -1,13 +1,12 @@
 //! Answers. One envelope has the fields that clients of Cohere, Jina, vLLM and llama-server read;
 //! text-embeddings-inference sends a bare list.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use super::own;
+use super::problem::{json_response, seconds};
 use super::request::Asked;
 use super::score::AskedScores;
 use crate::peers::{self, characters, cost_headers, in_a_header, tokens};

@@ -1,11 +1,11 @@
 //! Errors in the shape that the caller of a path expects.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use engine::types::EngineError;
@@ -257,7 +257,7 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
         _ => None,
     };
     let message = match key {
-        _ if internal => "internal error; see the server's log".to_owned(),
+        _ if internal => "internal error; see the log".to_owned(),
         Some(key) => format!("{message} ({key})"),
         None => message,
     };
@@ -385,7 +385,7 @@ mod tests {
     fn the_text_of_an_internal_error_is_not_sent() {
         for shape in [Shape::Nested, Shape::Listed, Shape::Flat, Shape::Tei] {
             let body = Problem::from(EngineError::Internal("secret".into())).facts(shape).body(shape, "x").to_string();
-            assert!(!body.contains("secret") && body.contains("see the server's log"), "{body}");
+            assert!(!body.contains("secret") && body.contains("see the log"), "{body}");
         }
     }
 

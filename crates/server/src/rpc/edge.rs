@@ -30,7 +30,7 @@ const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
 pub(super) struct Edge {
     pub engine: Engine,
     pub admission: Admission,
-    /// True for callers in this process. Their calls need no permit and are never refused for what others do.
+    /// True for callers in this process. Their calls need no slot and are never refused for what others do.
     pub local: bool,
     /// Largest message in bytes, read or sent (`server.message_bytes`).
     pub message_bytes: usize,

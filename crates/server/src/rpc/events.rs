@@ -69,7 +69,7 @@ mod tests {
         let work = |_: UnboundedSender<u32>| async { std::panic::panic_any("secret") };
         let mut stream = with_answer(work, |event| event);
         let status = stream.next().await.unwrap().unwrap_err();
-        assert_eq!((status.code(), status.message()), (Code::Internal, "internal error; see the server's log"));
+        assert_eq!((status.code(), status.message()), (Code::Internal, "internal error; see the log"));
         assert!(stream.next().await.is_none());
     }
 

@@ -210,7 +210,7 @@ mod tests {
         let all = answers(stream(["before", "panics", "after"].map(framed).concat())).await;
         let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
         all.sort_by_key(|(id, _)| id.clone());
-        let internal = (Code::Internal as i32, "internal error; see the server's log".to_owned());
+        let internal = (Code::Internal as i32, "internal error; see the log".to_owned());
         let expected = [("after", Ok("x".to_owned())), ("before", Ok("x".to_owned())), ("panics", Err(internal))];
         assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
     }

@@ -9,7 +9,7 @@ use super::{Reply, admit, status};
 use engine::types::{EngineError, RerankRequest, Reranked};
 use prefix_scheduler::call::{Call, Terms};
 use protocol::v1::rerank_service_server::RerankService;
-use protocol::{convert, v1};
+use protocol::{convert, convert_parts, v1};
 
 #[derive(Clone)]
 pub(super) struct Service {

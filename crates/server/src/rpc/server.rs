@@ -195,7 +195,7 @@ pub async fn serve(
     Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, behind their permits, or with small requests.
+/// The services of the protocols. Their calls take slots, except those with small requests.
 fn routes(engine: Engine, admission: Admission, options: &ServerOptions, local: bool) -> Routes {
     let edge = Edge { engine, admission, local, message_bytes: options.message_bytes, idle: options.bounds.idle };
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
@@ -218,7 +218,7 @@ fn routes(engine: Engine, admission: Admission, options: &ServerOptions, local: 
         .add_service(Admitted::new(tei_rerank, edge))
 }
 
-/// A client of an engine in this process. Its calls need no permit, and its messages may be of any size.
+/// A client of an engine in this process. Its calls need no slot, and its messages may be of any size.
 #[must_use]
 pub fn local(engine: Engine) -> Client {
     let options = ServerOptions { message_bytes: usize::MAX, ..ServerOptions::default() };

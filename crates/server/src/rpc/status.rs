@@ -13,7 +13,7 @@ use rag_metrics::{MOST_REPEATED, brief, clipped};
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
 /// Message of this server's own INTERNAL statuses.
-const INTERNAL: &str = "internal error; see the server's log";
+const INTERNAL: &str = "internal error; see the log";
 
 /// Message at the end of a stream whose connection closes.
 const CLOSING: &str = "the server closes this connection: questions without an answer were not processed";

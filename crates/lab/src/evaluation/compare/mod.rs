@@ -25,7 +25,7 @@ pub use self::settings::{ALL, BM25, GIVEN, Settings, find};
 use self::summary::Summary;
 use crate::study::backend::Backend;
 use crate::study::data::{Data, Question};
-use crate::study::{Event, Finished, Study, StudyError};
+use crate::study::{Event, Finished, Study, StudyError, distinct, manifest};
 
 /// Ranks the lists that `folder` does not hold yet, then measures all of them. With `restart` the results in the folder are
 /// deleted.

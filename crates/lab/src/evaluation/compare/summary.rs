@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use super::ask::{Outcome, Rows};
 use super::gains::{self, OtherGains};
-use super::quality::{self, Quality};
-use super::row::{MEASURES, NDCG, OF_RANKINGS, OTHERS, Row};
+use super::quality;
+use super::row::{NDCG, OF_RANKINGS, OTHERS, Row, SECONDS};
 use super::settings::{BM25, GIVEN, Settings};
 use super::verdict::{self, Verdict};
 use super::{prompts, scorer};

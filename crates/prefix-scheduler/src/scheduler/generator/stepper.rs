@@ -149,7 +149,8 @@ impl<'a> Stepper<'a> {
     }
 
     /// Index of the waiting request that begins next, and true if it is a later round of its call: these go first, because the work of
-    /// a call that does not end is lost.
+    /// a call that does not end is lost. Requests that gain nothing by being active are passed over, except on the turn of the longest
+    /// wait. `None` if no request gains.
     fn next(&self) -> Option<(usize, bool)> {
         // One of several plans of a call is not a later round. A call that scores a hundred lists at once would go before all others.
         let is_single = |job: &Job| {
@@ -161,20 +162,24 @@ impl<'a> Stepper<'a> {
         let is_later = |job: &Job| job.call.spent() > 0 && !job.fills && is_single(job);
         let later = (0..self.waiting.len()).filter(|&index| is_later(&self.waiting[index]));
         let later = later.min_by_key(|&index| self.waiting[index].order()).map(|index| (index, true));
-        later.or_else(|| Some((self.order.next(self.waiting.iter().map(Job::order))?, false)))
+        later.or_else(|| {
+            let views = self.views();
+            let gains = |job: &Job| {
+                let own = (job.call.priority(), job.expected);
+                job.samples || self.order.is_by_wait() || !queue::may_wait(own, self.capacity.batch, &views)
+            };
+            let candidates: Vec<usize> = (0..self.waiting.len()).filter(|&index| gains(&self.waiting[index])).collect();
+            let next = self.order.next(candidates.iter().map(|&index| self.waiting[index].order()))?;
+            Some((candidates[next], false))
+        })
     }
 
-    /// Admits waiting requests until the next one does not fit, or gains nothing by being active. Returns true if one did not fit:
+    /// Admits waiting requests until the next one does not fit, or none gains by being active. Returns true if one did not fit:
     /// the requests behind it wait, so small requests do not starve a large one.
     fn admit(&mut self) -> bool {
         while self.active.is_empty() || !(self.one_at_a_time || self.dirty) {
             self.cleanse();
             let Some((first, is_later)) = self.next() else { return false };
-            let job = &self.waiting[first];
-            let own = (job.call.priority(), job.expected);
-            if !job.samples && !is_later && queue::may_wait(own, self.capacity.batch, &self.views()) {
-                return false;
-            }
             let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
             self.make_room(least_cells, least_sequences);
             let (free_cells, free_sequences) = self.free();

@@ -197,3 +197,22 @@ fn admission_counts_what_others_reserved_and_gives_it_back() {
     bench.scheduler.admit(&second, 500, reads).unwrap();
     bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000, reads).unwrap();
 }
+
+/// A request that gains nothing by being active waited in front of one that gains.
+#[test]
+fn a_short_request_passes_a_long_one_that_may_wait() {
+    let bench = warm();
+    // All of them fit. The second one gains nothing while more than a batch of the first is left.
+    let [first, second, third] = [plan(&["abcd"], "?x", 30), plan(&["abcd"], "?x", 35), plan(&["a"], "?x", 10)];
+    let run = |plan: Arc<Plan>, after: u64| {
+        let scheduler = bench.scheduler.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            scheduler.run(plan, &Call::local(), None).await.unwrap();
+            Instant::now()
+        }
+    };
+    let (first, second, third) =
+        bench.runtime.block_on(async { tokio::join!(run(first, 0), run(second, 10), run(third, 15)) });
+    assert!(third < first && first < second);
+}
