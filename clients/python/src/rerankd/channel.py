@@ -47,7 +47,8 @@ class Retry:
     """How often a call is repeated.
 
     grpcio sends a call up to `attempts` times, at most 5, if no server is reached. With `wait`, a call that the server
-    refuses for now is sent again after the delay that it names, until the deadline.
+    refuses for now is sent again after the delay that it names, until the deadline; a call that breaks in the middle is
+    sent again up to twice.
     """
 
     attempts: int = 4
@@ -64,7 +65,8 @@ class Retry:
         if isinstance(error, Overloaded | Unavailable) and error.retry_after is not None:
             # Another server may have a free slot now. Callers that were refused together return at different times.
             pause = 0.0 if attempt < servers - 1 else error.retry_after * random.uniform(1.0, 1.25)  # noqa: S311
-        elif error.code is grpc.StatusCode.CANCELLED and attempt < self.attempts - 1:
+        elif isinstance(error, Unavailable) and attempt < min(2, self.attempts - 1):
+            # grpcio does not repeat a call of which it has received headers, nor one that the server has cancelled.
             pause = self.backoff(attempt)
         else:
             return None

@@ -118,10 +118,11 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 def from_rpc(error: grpc.RpcError) -> RerankdError:
     """Convert an error of grpcio, with the details that the server sent."""
     # Raised errors are also a grpc.Call or a grpc.aio.AioRpcError. Both have these methods.
-    code: grpc.StatusCode = error.code()
-    message: str = error.details() or code.name.lower()
-    trailers = metadata(error.trailing_metadata())
-    request_id = text(trailers.get(REQUEST_ID, ""))
+    call: Any = error
+    code: grpc.StatusCode = call.code()
+    message: str = call.details() or code.name.lower()
+    trailers = metadata(call.trailing_metadata())
+    request_id = text(trailers.get(REQUEST_ID, "") or metadata(call.initial_metadata()).get(REQUEST_ID, ""))
     kind = _CLASSES.get(code, RerankdError)
     field: str | None = None
     retry_after: float | None = None

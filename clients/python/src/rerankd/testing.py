@@ -23,7 +23,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 MODEL = "fake"
+Answerer = Callable[[Any], list[Message]]
+RequestId = tuple[tuple[str, str], ...]
 WORDS = re.compile(r"\w+")
 
 
@@ -81,12 +83,11 @@ class Failure(Exception):
         return grpc.StatusCode[self.code]
 
 
-@dataclass(frozen=True)
-class Break:
-    """The end of a stream at this question, which stays without an answer. On other methods it is a failure."""
+class Break(Failure):
+    """The end of RerankStream at this question, which stays without an answer. On other methods it is a failure."""
 
-    code: str = "UNAVAILABLE"
-    message: str = "the server stops"
+    def __init__(self, code: str = "UNAVAILABLE", message: str = "the server stops") -> None:
+        super().__init__(code, message)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class Call:
     metadata: dict[str, str | bytes] = field(repr=False)
 
 
-Step = Message | Failure | Break
-"""A scripted answer."""
+Step = Message | Failure | None
+"""A scripted answer. None is the answer without a script."""
 
 
 class FakeServer:
@@ -172,15 +173,27 @@ class FakeServer:
 
     def _handler(self, method: _methods.Method[Any, Any], answer: Answerer) -> grpc.RpcMethodHandler[Any, Any]:
         def unary(message: Any, context: grpc.ServicerContext) -> Any:
-            return self._answer(method, answer, message, context)[-1]
+            return next(events(message, context))
 
         def events(message: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            yield from self._answer(method, answer, message, context)
+            request_id = self._request_id(context)
+            try:
+                self._check(context)
+                answers = self._answer(method, answer, message, context)
+            except Failure as failure:
+                _abort(context, failure, request_id)
+            context.send_initial_metadata(request_id)
+            yield from answers
 
         def stream(messages: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            self._begin(context)
-            for message in messages:
-                yield self._question(message, context)
+            request_id = self._request_id(context)
+            context.send_initial_metadata(request_id)
+            try:
+                self._check(context)
+                for message in messages:
+                    yield self._question(message, context)
+            except Failure as failure:
+                _abort(context, failure, request_id)
 
         codec = {
             "request_deserializer": method.request.FromString,
@@ -192,46 +205,42 @@ class FakeServer:
             return grpc.unary_stream_rpc_method_handler(events, **codec)
         return grpc.unary_unary_rpc_method_handler(unary, **codec)
 
-    def _begin(self, context: grpc.ServicerContext) -> dict[str, str | bytes]:
-        sent = metadata(context.invocation_metadata())
-        context.send_initial_metadata(((REQUEST_ID, text(sent.get(REQUEST_ID, "")) or f"fake-{len(self.calls)}"),))
-        if self._token is not None and sent.get("authorization") != f"Bearer {self._token}":
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid token is needed")
-        return sent
+    def _request_id(self, context: grpc.ServicerContext) -> RequestId:
+        sent = text(metadata(context.invocation_metadata()).get(REQUEST_ID, ""))
+        return ((REQUEST_ID, sent or f"fake-{len(self.calls)}"),)
+
+    def _check(self, context: grpc.ServicerContext) -> None:
+        sent = metadata(context.invocation_metadata()).get("authorization")
+        if self._token is not None and sent != f"Bearer {self._token}":
+            raise Failure("UNAUTHENTICATED", "a valid token is needed")
 
     def _answer(
         self, method: _methods.Method[Any, Any], answer: Answerer, message: Any, context: grpc.ServicerContext
-    ) -> list[Any]:
+    ) -> list[Message]:
         self.calls.append(Call(method.name, message, metadata(context.invocation_metadata())))
-        self._begin(context)
         if not self._slots.acquire(blocking=False):
-            _abort(context, Failure("RESOURCE_EXHAUSTED", "no slot is free", retry_after=self._seconds or 0.01))
+            raise Failure("RESOURCE_EXHAUSTED", "no slot is free", retry_after=self._seconds or 0.01)
         try:
             time.sleep(self._seconds)
             step = self._next(method.name)
-            if isinstance(step, Break):
-                context.abort(grpc.StatusCode[step.code], step.message)
-            return [step] if isinstance(step, Message) else answer(message)
-        except Failure as failure:
-            _abort(context, failure)
-            raise
+            return answer(message) if step is None else [step]
         finally:
             self._slots.release()
 
-    def _question(self, message: rerank_pb2.RerankStreamRequest, context: grpc.ServicerContext) -> Any:
+    def _question(self, message: rerank_pb2.RerankStreamRequest, context: grpc.ServicerContext) -> Message:
         self.calls.append(Call("RerankStream", message, metadata(context.invocation_metadata())))
         time.sleep(self._seconds)
         answer = rerank_pb2.RerankStreamResponse(request_id=message.request_id)
         try:
             step = self._next("RerankStream")
-            if isinstance(step, Break):
-                context.abort(grpc.StatusCode[step.code], step.message)
             answer.response.CopyFrom(step if isinstance(step, rerank_pb2.RerankResponse) else rank(message.request))
+        except Break:
+            raise
         except Failure as failure:
             answer.error.code, answer.error.message = failure.status.value[0], failure.message
         return answer
 
-    def _next(self, name: str) -> Message | Break | None:
+    def _next(self, name: str) -> Message | None:
         """The next scripted answer. Raises a scripted failure."""
         try:
             step = self._scripts[name].popleft()
@@ -383,12 +392,12 @@ def _reciprocal(values: Sequence[float]) -> float:
     return next((1 / rank for rank, value in enumerate(values, 1) if value > 0), 0.0)
 
 
-def _abort(context: grpc.ServicerContext, failure: Failure) -> None:
-    context.set_trailing_metadata(failure.trailers())
+def _abort(context: grpc.ServicerContext, failure: Failure, request_id: RequestId) -> NoReturn:
+    context.set_trailing_metadata((*request_id, *failure.trailers()))
     context.abort(failure.status, failure.message)
+    raise failure
 
 
-Answerer = Callable[[Any], list[Message]]
 HANDLERS: list[tuple[_methods.Method[Any, Any], Answerer]] = [
     (_methods.RERANK, lambda message: [rank(message)]),
     (_methods.WATCH, watch),
