@@ -121,7 +121,8 @@ def test_many_stopped_early(server: FakeServer) -> None:
 
 
 def test_many_that_fails_for_good(server: FakeServer) -> None:
-    server.script("RerankStream", Break("UNAUTHENTICATED", "no token"))
+    # Several times, because grpc.aio may lose the status (grpc/grpc#36066).
+    server.script("RerankStream", *[Break("UNAUTHENTICATED", "no token")] * 4)
 
     async def use(client: AsyncRerankd) -> None:
         with pytest.raises(rerankd.Unauthenticated):

@@ -132,6 +132,17 @@ def incomplete() -> RerankdError:
     return Unavailable("the stream ended before every request was answered", grpc.StatusCode.UNAVAILABLE)
 
 
+def with_status(error: RerankdError) -> RerankdError:
+    """The error of a stream of grpc.aio.
+
+    If the stream ends while a request is written, grpc.aio may report an error of its own instead of the status
+    (grpc/grpc#36066). The next stream gets the status, if it lasts.
+    """
+    if error.code is grpc.StatusCode.INTERNAL and error.message == "Internal error from Core":
+        return Unavailable(error.message, error.code)
+    return error
+
+
 def as_request(given: types.Request | tuple[str, Iterable[types.PassageLike]]) -> types.Request:
     """A request, or a pair of query and passages."""
     if isinstance(given, types.Request):

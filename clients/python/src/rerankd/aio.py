@@ -118,7 +118,7 @@ class AsyncRerankd(Base):
                         return
                     error = _stream.incomplete()
                 except grpc.RpcError as failed:
-                    error = from_rpc(failed)
+                    error = _stream.with_status(from_rpc(failed))
                 except RerankdError as failed:
                     error = failed
                 finally:

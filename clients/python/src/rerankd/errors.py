@@ -148,7 +148,8 @@ def from_code(number: int, message: str) -> RerankdError:
 
 def metadata(pairs: Iterable[Any] | None) -> dict[str, str | bytes]:
     """Metadata of a call as a dictionary. The last of repeated keys counts."""
-    return dict(pairs or ())
+    # Older versions of grpc.aio have a class with keys here, of which dict() would ask the values by pair.
+    return dict(iter(pairs or ()))
 
 
 def text(value: str | bytes) -> str:
