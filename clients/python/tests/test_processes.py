@@ -57,14 +57,36 @@ print("ok")
 """
 
 
+FORK_AFTER_ASYNCIO = """
+import asyncio, os, signal, sys
+from rerankd import AsyncRerankd, Rerankd
+client = AsyncRerankd(sys.argv[1], timeout=10)
+async def first():
+    return (await client.rerank("rye", ["wheat", "rye"]))[0].index
+assert asyncio.run(first()) == 1
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    refused = 0
+    for call in (lambda: asyncio.run(first()), lambda: Rerankd(sys.argv[1]).info()):
+        try:
+            call()
+        except RuntimeError:
+            refused += 1
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+assert asyncio.run(first()) == 1
+print("ok")
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_fork() -> None:
+@pytest.mark.parametrize("program", [FORK, FORK_AFTER_ASYNCIO])
+def test_fork(program: str) -> None:
     with Process() as process:
-        command = [sys.executable, "-c", FORK, process.address]
-        source = os.pathsep.join(sys.path)
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": source}
-        )
+        command = [sys.executable, "-c", program, process.address]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
         assert done.stdout.strip() == "ok", done.stderr
 
 

@@ -125,10 +125,13 @@ def test_labels(client: Rerankd) -> None:
 
 
 def test_metrics(client: Rerankd) -> None:
-    metrics = client.metrics({"a": {"x": 1.0, "y": 2.0}, "b": ["x"]}, {"a": {"x": 1}, "b": {"x": 1}}, ["RR", "nDCG@10"])
+    metrics = client.metrics(
+        {"a": {"x": 1.0, "y": 2.0}, "b": ["x"]}, {"a": {"x": 1}, "b": {"x": 1}}, ["RR", "ndcg_cut.10"]
+    )
     assert metrics["RR"] == 0.75
     assert metrics.queries["a"]["RR"] == 0.5
     assert "RR" in metrics.intervals
+    assert metrics["ndcg_cut.10"] is not None
 
 
 def test_compress(client: Rerankd) -> None:

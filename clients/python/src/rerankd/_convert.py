@@ -196,12 +196,14 @@ def labels_request(
     return message
 
 
-def labels(answer: utility_pb2.EvaluateRetrievalResponse, request_id: str) -> types.RetrievalLabels:
+def labels(
+    answer: utility_pb2.EvaluateRetrievalResponse, names: Sequence[str], request_id: str
+) -> types.RetrievalLabels:
     """Labels by annotator."""
     scores = answer.rankings[0].scores if answer.rankings else ()
     return types.RetrievalLabels(
         {_annotator(found.annotator): tuple(found.labels) for found in answer.labels},
-        {_annotator(found.annotator): _values(found.metrics) for found in scores},
+        {_annotator(found.annotator): _values(found.metrics, names) for found in scores},
         tuple(answer.warnings),
         usage(answer.usage),
         answer.model,
@@ -233,16 +235,13 @@ def metrics_request(
     return message
 
 
-def metrics(answer: metrics_pb2.EvaluateRankingResponse) -> types.Metrics:
-    """Rank metrics."""
+def metrics(answer: metrics_pb2.EvaluateRankingResponse, names: Sequence[str]) -> types.Metrics:
+    """Rank metrics by the caller's names, which the server may write in another way."""
+    summary = list(zip(names, answer.summary, strict=False))
     return types.Metrics(
-        {found.metric: found.value if found.HasField("value") else None for found in answer.summary},
-        {
-            found.metric: (found.interval.low, found.interval.high)
-            for found in answer.summary
-            if found.HasField("interval")
-        },
-        {query.id: _values(query.values) for query in answer.queries},
+        {name: found.value if found.HasField("value") else None for name, found in summary},
+        {name: (found.interval.low, found.interval.high) for name, found in summary if found.HasField("interval")},
+        {query.id: _values(query.values, names) for query in answer.queries},
         answer,
     )
 
@@ -314,8 +313,11 @@ def _measured(found: utility_pb2.Measured) -> types.Measured:
     return types.Measured(found.value, found.standard_error if found.HasField("standard_error") else None)
 
 
-def _values(found: Iterable[metrics_pb2.MetricValue]) -> dict[str, float | None]:
-    return {item.metric: item.value if item.HasField("value") else None for item in found}
+def _values(found: Iterable[metrics_pb2.MetricValue], names: Sequence[str]) -> dict[str, float | None]:
+    """Metrics by the caller's names. Without names, the server has chosen the metrics and names them."""
+    items = list(found)
+    keys = names or [item.metric for item in items]
+    return {name: item.value if item.HasField("value") else None for name, item in zip(keys, items, strict=False)}
 
 
 def _annotator(number: int) -> str:

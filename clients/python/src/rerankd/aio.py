@@ -35,6 +35,9 @@ class AsyncRerankd(Base):
     Several event loops, in threads or one after the other, may share a client. It opens a channel for each. Iterators
     are asynchronous: `async for answer in client.rerank_many(requests)`.
 
+    A process that has used this class cannot fork children that call a server, because grpc.aio keeps a thread. Both
+    clients raise RuntimeError in such a child. Start it with the method `spawn`.
+
     >>> import asyncio
     >>> from rerankd.testing import FakeServer
     >>> async def best(address):
@@ -192,7 +195,7 @@ class AsyncRerankd(Base):
         """Label each passage by the quality of the generator's answer from it alone (eRAG)."""
         message = _convert.labels_request(question, passages, references, annotators, metrics, options)
         answer, found = await self._call(_methods.LABELS, message, timeout, priority, request_id)
-        return _convert.labels(answer, found)
+        return _convert.labels(answer, message.metrics, found)
 
     async def metrics(
         self,
@@ -206,7 +209,7 @@ class AsyncRerankd(Base):
         """Compute rank metrics, as `Rerankd.metrics` does."""
         message = _convert.metrics_request(run, judgements, metrics, options)
         answer, _ = await self._call(_methods.METRICS, message, timeout, "normal", None)
-        return _convert.metrics(answer)
+        return _convert.metrics(answer, message.metrics)
 
     async def compress(
         self,
@@ -328,9 +331,12 @@ class _Feed:
         self._ended = False
         self._reading: asyncio.Task[None] | None = None
 
-    async def messages(self) -> AsyncIterator[rerank_pb2.RerankStreamRequest]:
+    def messages(self) -> AsyncIterator[rerank_pb2.RerankStreamRequest]:
         """The requests of a stream: those without an answer, then new ones."""
-        generation = self.questions.generation
+        # Read now: grpcio may begin with the iterator after the stream has ended.
+        return self._messages(self.questions.generation)
+
+    async def _messages(self, generation: int) -> AsyncIterator[rerank_pb2.RerankStreamRequest]:
         while generation == self.questions.generation:
             if self.questions.unsent:
                 yield self.questions.unsent.popleft().message

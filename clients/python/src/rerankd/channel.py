@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
+import os
 import random
 import socket
 import time
@@ -17,7 +18,6 @@ import grpc
 from rerankd.errors import DeadlineExceeded, Overloaded, RerankdError, Unavailable
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
 PORT = 50051
@@ -111,8 +111,15 @@ def configure(
     return Config(addresses, token, settings, timeout, retry)
 
 
+class _Asyncio:
+    """The process that has used grpc.aio. Its thread stays in grpcio, which then cannot prepare a fork."""
+
+    process: int | None = None
+
+
 def connect(config: Config) -> grpc.Channel:
     """Open a channel for this process."""
+    _check_fork()
     target, options = resolve(config), channel_options(config)
     if config.tls:
         return grpc.secure_channel(target, config.tls.credentials(), options)
@@ -121,10 +128,20 @@ def connect(config: Config) -> grpc.Channel:
 
 def connect_aio(config: Config) -> grpc.aio.Channel:
     """Open a channel for the running event loop."""
+    _check_fork()
+    _Asyncio.process = os.getpid()
     target, options = resolve(config), channel_options(config)
     if config.tls:
         return grpc.aio.secure_channel(target, config.tls.credentials(), options)
     return grpc.aio.insecure_channel(target, options)
+
+
+def _check_fork() -> None:
+    if _Asyncio.process not in (None, os.getpid()):
+        raise RuntimeError(
+            "this process was forked from one that has used AsyncRerankd, where calls of grpcio may wait forever: "
+            "start it with the method 'spawn', or use only Rerankd before the fork"
+        )
 
 
 def resolve(config: Config) -> str:
@@ -160,7 +177,6 @@ def channel_options(config: Config) -> list[tuple[str, object]]:
     options: list[tuple[str, object]] = [
         ("grpc.service_config", json.dumps(policy)),
         ("grpc.max_receive_message_length", -1),
-        ("grpc.max_send_message_length", -1),
         # A stream without a deadline must notice that the other machine is gone.
         ("grpc.keepalive_time_ms", 60_000),
     ]

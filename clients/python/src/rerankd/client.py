@@ -30,7 +30,7 @@ class Rerankd(Base):
     or a `TLS` with files. `timeout` is the deadline of a call in seconds, with its repetitions; `math.inf` for none.
 
     Threads may share a client. It opens its connections in the process that uses it, so it may be pickled, and used
-    after a fork.
+    after a fork. `AsyncRerankd` says when a fork does not work.
 
     >>> from rerankd.testing import FakeServer
     >>> with FakeServer() as server, Rerankd([server.address], timeout=5) as client:
@@ -232,7 +232,7 @@ class Rerankd(Base):
         """
         message = _convert.labels_request(question, passages, references, annotators, metrics, options)
         answer, found = self._call(_methods.LABELS, message, timeout, priority, request_id)
-        return _convert.labels(answer, found)
+        return _convert.labels(answer, message.metrics, found)
 
     def metrics(
         self,
@@ -255,7 +255,7 @@ class Rerankd(Base):
         """
         message = _convert.metrics_request(run, judgements, metrics, options)
         answer, _ = self._call(_methods.METRICS, message, timeout, "normal", None)
-        return _convert.metrics(answer)
+        return _convert.metrics(answer, message.metrics)
 
     def compress(
         self,
@@ -389,7 +389,10 @@ class _Feed:
 
     def messages(self) -> Iterator[rerank_pb2.RerankStreamRequest]:
         """The requests of a stream: those without an answer, then new ones."""
-        generation = self._questions.generation
+        # Read now: grpcio may begin with the iterator after the stream has ended.
+        return self._messages(self._questions.generation)
+
+    def _messages(self, generation: int) -> Iterator[rerank_pb2.RerankStreamRequest]:
         while True:
             with self._lock:
                 if generation != self._questions.generation:

@@ -355,7 +355,7 @@ class RetrievalLabels:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Rank metrics: means by name, their bootstrap intervals, and the values of every query."""
+    """Rank metrics by name: means, their bootstrap intervals, and the values of every query."""
 
     means: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]]
