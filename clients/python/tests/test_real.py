@@ -79,6 +79,13 @@ def test_rerank(client: Rerankd) -> None:
     assert ranking._repr_html_()
 
 
+def test_the_example_of_the_readme(real: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    program, printed = (text.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "text"))
+    exec(program.replace("Rerankd()", f'Rerankd("{real.address}")'), {})
+    assert capsys.readouterr().out == printed
+
+
 def test_rerank_with_a_fit_and_compression(client: Rerankd) -> None:
     ranking = client.rerank(QUERY, TEXTS, method="moi", compression=Compression(ratio=0.5))
     assert ranking.position_bias
@@ -126,12 +133,12 @@ def test_labels(client: Rerankd) -> None:
 
 def test_metrics(client: Rerankd) -> None:
     metrics = client.metrics(
-        {"a": {"x": 1.0, "y": 2.0}, "b": ["x"]}, {"a": {"x": 1}, "b": {"x": 1}}, ["RR", "ndcg_cut.10"]
+        {"a": {"x": 1.0, "y": 2.0}, "b": ["x"]}, {"a": {"x": 1}, "b": {"x": 1}}, ["RR", "ndcg_cut_10"]
     )
     assert metrics["RR"] == 0.75
     assert metrics.queries["a"]["RR"] == 0.5
     assert "RR" in metrics.intervals
-    assert metrics["ndcg_cut.10"] is not None
+    assert metrics["ndcg_cut_10"] is not None
 
 
 def test_compress(client: Rerankd) -> None:
