@@ -1,4 +1,5 @@
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,6 +15,7 @@ def test_html_has_bars_and_bias_and_escapes_texts(client: Rerankd) -> None:
     assert "T&amp;T" in html
     assert "position bias, prompts of 2" in html
     assert "width:" in html
+    assert len(ElementTree.fromstring(html).findall(".//tr")) == 3
 
 
 def test_html_of_an_empty_ranking(client: Rerankd, server: FakeServer) -> None:

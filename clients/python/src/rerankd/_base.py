@@ -1,4 +1,4 @@
-"""What both clients share."""
+"""The settings of both clients."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Retry:
             return None
         if isinstance(error, Overloaded | Unavailable) and error.retry_after is not None:
             # Another server may have a free slot now. Callers that were refused together return at different times.
-            pause = 0.0 if attempt < servers - 1 else error.retry_after * random.uniform(1.0, 1.25)  # noqa: S311
+            wait = max(0.01, error.retry_after) * random.uniform(1.0, 1.25)  # noqa: S311
+            pause = 0.0 if attempt < servers - 1 else wait
         elif isinstance(error, Unavailable) and attempt < min(2, self.attempts - 1):
             # grpcio does not repeat a call of which it has received headers, nor one that the server has cancelled.
             pause = self.backoff(attempt)

@@ -57,7 +57,7 @@ class RerankdError(Exception):
 
 
 class InvalidRequest(RerankdError):
-    """A field is wrong. The same request fails again."""
+    """A field is wrong. A second attempt fails again."""
 
 
 class TooLong(InvalidRequest):
@@ -80,7 +80,7 @@ class ResourceExhausted(RerankdError):
 
 
 class Overloaded(ResourceExhausted):
-    """The server is busy. The same request may succeed after `retry_after` seconds, or on another server."""
+    """The server is busy. Another attempt may succeed after `retry_after` seconds, or on another server."""
 
 
 class QuotaExceeded(ResourceExhausted):
