@@ -3,13 +3,14 @@
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
+# make test-python    check and test the Python package of clients/python
 # make test-distil    train a tiny model with models/distil; installs torch once
 # make nightly     run the slow checks that rarely fail: other features, the image, licences, a minute of fuzzing
 # make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-python test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -41,13 +42,16 @@ HTTP ?= 127.0.0.1:8080
 serve: setup
 	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP) $(if $(MODEL),--model $(MODEL))
 
-test test-clients test-distil test-helm: PROFILE = dev
+test test-clients test-python test-distil test-helm: PROFILE = dev
 
 test: setup
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-clients: setup
 	@RERANKD=$(BINARY) ./scripts/test-clients.sh
+
+test-python: setup
+	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-python.sh
 
 test-distil: setup
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Tests the Python client in clients/python. Creates a virtual environment for each file of requirements, once and all in
+# parallel. The newest one checks the sources: format, lints, types, examples in docstrings, and the binary in RERANKD,
+# if it is set. The others test the wheel with older versions of grpcio and protobuf.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+client=clients/python
+environments=$PWD/target/python-client
+
+make_environment() {
+  local wanted=$1 environment=$environments/$2
+  # The requirements file is copied last, so an environment without it is incomplete.
+  cmp -s "$wanted" "$environment/requirements.txt" && "$environment/bin/python" -c '' 2>/dev/null && return
+  "$python" -m venv --clear "$environment"
+  "$environment/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"
+  cp "$wanted" "$environment/requirements.txt"
+}
+
+mkdir -p "$environments"
+making=()
+for wanted in "$client"/tests/*.txt; do
+  make_environment "$wanted" "$(basename "$wanted" .txt)" &
+  making+=($!)
+done
+for pid in "${making[@]}"; do wait "$pid"; done
+newest=$environments/protobuf7/bin
+
+PYTHON=$environments/protobuf5/bin/python ./scripts/python-stubs.sh --check
+cd "$client"
+"$newest/ruff" format --check
+"$newest/ruff" check --quiet
+"$newest/mypy" --strict --python-version 3.10
+PYTHONPATH=src "$newest/python" -m pytest src tests
+
+rm -rf "$environments/dist"
+"$newest/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$environments/dist" .
+for older in protobuf5 protobuf6; do
+  "$environments/$older/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$environments"/dist/rerankd-*.whl
+  RERANKD='' "$environments/$older/bin/python" -m pytest tests
+done
