@@ -55,6 +55,7 @@ fn value(figures: &[Value], name: &str) -> Option<f64> {
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn labels_are_correlated_with_the_answers() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -85,6 +86,7 @@ fn labels_are_correlated_with_the_answers() {
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn costs_are_the_same_in_every_run_but_for_their_seconds() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

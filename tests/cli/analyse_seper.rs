@@ -75,6 +75,7 @@ fn within(figures: &BTreeMap<String, Value>, name: &str, (low, high): (f64, f64)
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn depth_has_both_orders_at_every_number_of_passages() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -103,6 +104,7 @@ fn depth_has_both_orders_at_every_number_of_passages() {
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn compression_keeps_fewer_tokens_at_every_step() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -132,6 +134,7 @@ fn repeats_have_a_spread() {
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn all_answers_agree_with_themselves() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -150,6 +153,7 @@ fn all_answers_agree_with_themselves() {
 }
 
 #[test]
+#[ignore = "slow: make nightly"]
 fn equivalence_is_compared_with_human_verdicts() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -136,11 +136,11 @@ fn killed_after(mut child: Child, results: &Path, pause: Duration) -> bool {
 }
 
 #[test]
-fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
+fn an_evaluation_killed_four_times_ends_as_an_uninterrupted_one() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("q.jsonl");
-    questions(&file, 24);
+    questions(&file, 12);
     let file = file.to_str().unwrap();
     let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
     // Short work per question: the test is about the moments between questions.
@@ -153,18 +153,18 @@ fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
     // Fractions of a question's time, so kills fall before, within and between questions on any machine.
     let timing = std::fs::read_to_string(whole.join("timing.jsonl")).unwrap();
     let seconds = timing.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap());
-    let question = seconds.sum::<f64>() / 24.0;
-    for pause in [0.0, 0.02, 0.9, 0.2, 0.5, 0.06, 1.3, 0.3, 0.7, 0.1] {
+    let question = seconds.sum::<f64>() / 12.0;
+    for pause in [0.0, 0.9, 0.3, 1.3] {
         let child = command(&broken_off).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         kills += usize::from(killed_after(child.unwrap(), &results, Duration::from_secs_f64(pause * question)));
     }
-    assert_eq!(kills, 10, "an evaluation ended before it was killed: it needs more questions");
+    assert_eq!(kills, 4, "an evaluation ended before it was killed: it needs more questions");
     // The worst case: half a line.
     let mut torn = std::fs::File::options().append(true).open(&results).unwrap();
-    torn.write_all(b"{\"id\":\"q23\",\"pass").unwrap();
+    torn.write_all(b"{\"id\":\"q11\",\"pass").unwrap();
     drop(torn);
     let document = succeeded(&run(&broken_off));
-    assert_eq!(document["summary"]["evaluated"], 24);
+    assert_eq!(document["summary"]["evaluated"], 12);
     assert_eq!(std::fs::read(whole.join("results.jsonl")).unwrap(), std::fs::read(&results).unwrap());
 }
 

@@ -40,7 +40,7 @@ fn an_evaluation_holds_its_task_and_labels() {
         }
     }
     for (others, named) in [
-        (vec![], "task (stored \"fact-verification\", now nothing)"),
+        (vec![], "task (stored \"fact-verification\", now \"short-answer\")"),
         (vec!["--task", "fact-verification", "--labels", "SUPPORTS, REFUTES"], "labels (stored "),
     ] {
         let refused = run(&[plain.clone(), others].concat());
