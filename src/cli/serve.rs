@@ -82,7 +82,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
         tracing::info!(%address, "listening for HTTP");
     }
     let listeners = app::Listeners { grpc, http: http.map(|(listener, _)| listener) };
-    let ended = app::serve(&config, engine, access, listeners, control).await;
+    let ended = Box::pin(app::serve(&config, engine, access, listeners, control)).await;
     if let Some(traces) = traces {
         traces.flush().await;
     }

@@ -21,7 +21,7 @@ pub struct Http {
 
 /// Reads the section.
 pub(super) fn read(body_bytes: usize, keys: &mut Keys) -> Http {
-    let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
+    let names: Vec<&str> = methods::all().map(MethodRef::name).collect();
     let methods = format!("one of {}", names.join(", "));
     let listen = keys.parsed_or("http.listen", "off", ADDRESS, |text| text.parse().ok());
     let options = HttpOptions {

@@ -41,7 +41,7 @@ fn wire_method(name: &str) -> v1::Method {
 /// Methods that rank documents instead of passages, so copies share a score.
 fn merging() -> impl Iterator<Item = v1::Method> {
     let apart = ["retriever", "listwise-bayes"];
-    methods::all().map(|method| method.name()).filter(move |name| !apart.contains(name)).map(wire_method)
+    methods::all().map(engine::types::MethodRef::name).filter(move |name| !apart.contains(name)).map(wire_method)
 }
 
 fn order(answer: &v1::RerankResponse) -> Vec<usize> {

@@ -40,6 +40,7 @@ mod truncate;
 pub mod types;
 pub mod utility;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use calibrate::PositionMeter;
@@ -54,9 +55,13 @@ use sampling::{BeliefMeter, Sampler};
 use types::{EngineError, Limits};
 use utility::UtilityMeter;
 
-/// The use cases over the models of a server.
+/// The use cases over the models of a server. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct Engine(Arc<UseCases>);
+
+/// The use cases, each over the models and limits that it needs.
+#[derive(Debug)]
+pub struct UseCases {
     models: Models,
     limits: Limits,
     /// Ranks passages.
@@ -83,14 +88,26 @@ pub struct Engine {
     pub preferences: PreferenceScorer,
 }
 
+impl Deref for Engine {
+    type Target = UseCases;
+
+    fn deref(&self) -> &UseCases {
+        &self.0
+    }
+}
+
 impl Engine {
     /// Puts the parts together. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
-        let sampler = Sampler { models: models.clone(), limits };
-        let utility = UtilityMeter::new(sampler.clone());
+        Self::over(UtilityMeter::new(Sampler { models, limits }))
+    }
+
+    fn over(utility: UtilityMeter) -> Self {
+        let sampler = utility.sampler.clone();
+        let (models, limits) = (sampler.models.clone(), sampler.limits);
         let every = || models.clone();
-        Self {
+        Self(Arc::new(UseCases {
             reranker: Reranker::new(utility.clone()),
             utility,
             belief: BeliefMeter { models: every(), limits },
@@ -104,17 +121,18 @@ impl Engine {
             sampler,
             models,
             limits,
-        }
+        }))
     }
 
     /// This engine without cached context-free answers. Answers sampled together with other prompts differ in their last digits, so
     /// cached ones would make equal requests differ.
     #[must_use]
-    pub fn without_cached_answers(self) -> Self {
-        let utility = self.utility.without_cache();
-        Self { reranker: Reranker::new(utility.clone()), utility, ..self }
+    pub fn without_cached_answers(&self) -> Self {
+        Self::over(self.utility.clone().without_cache())
     }
+}
 
+impl UseCases {
     /// The models.
     #[must_use]
     pub const fn models(&self) -> &Models {

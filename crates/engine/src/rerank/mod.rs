@@ -252,7 +252,7 @@ impl Reranker {
             inline::measure_inline(&self.utility, call, &request, &mut answer, &quota).await?;
         }
         let measured = if job.reading.role() == Role::Scorer { answer.usage.tokens - before } else { 0 };
-        self.learn_cost(&job.request, admitted, &answer, other_tokens + measured);
+        Self::learn_cost(&job.request, admitted, &answer, other_tokens + measured);
         answer.usage.total_ms = milliseconds(started);
         Ok(answer)
     }
@@ -332,7 +332,7 @@ impl Reranker {
 
     /// Learns the cost of requests of this kind. A request that was bounded, or whose further steps had nothing to do, is no example.
     /// `other_tokens` of the answer are not the work of the generator that admitted it.
-    fn learn_cost(&self, request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
+    fn learn_cost(request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
         let idle = request.inline.is_some() && answer.inline.is_none() || answer.has_idle_compression(request);
         let Some(admitted) = admitted.filter(|_| !idle && !request.was_bounded(answer.usage.tokens)) else { return };
         admitted.learn(answer.usage.tokens - other_tokens);

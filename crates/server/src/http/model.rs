@@ -95,7 +95,7 @@ impl Names {
     /// that scores. The method's name if it asks no model or its model is not configured.
     fn stands_for(&self, method: Option<MethodRef>) -> &str {
         let method = method.or(self.configured);
-        let itself = method.filter(|method| !method.asks_generator()).map(|method| method.name());
+        let itself = method.filter(|method| !method.asks_generator()).map(MethodRef::name);
         let beside = self.beside.iter().find(|(_, asking)| Some(*asking) == method).map(|(name, _)| name);
         let answering = method.filter(|method| method.reads_own_answer()).and_then(|_| self.answering.first());
         let model = beside.or(answering).map(String::as_str).or(itself);
@@ -280,7 +280,7 @@ mod tests {
         assert!(names.all().iter().all(|(name, _)| *name != ANY));
         let chosen = |names: &Names, body: &str| {
             let object = Object::read(body, "", &["model", METHOD]).unwrap();
-            names.choose(&object).map(|choice| choice.method.map(|method| method.name()))
+            names.choose(&object).map(|choice| choice.method.map(MethodRef::name))
         };
         assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Ok(Some("moi")));
         assert_eq!(chosen(&names, r#"{"model": "bge"}"#), Ok(Some("cross-encoder")));
@@ -295,7 +295,7 @@ mod tests {
         for alias in [ANY, UNNAMED] {
             let names = Names { aliases: vec![(alias.into(), methods::find("yes-no"))], ..names() };
             let choice = names.choose(&Object::read(body, "", &["model", METHOD]).unwrap()).unwrap();
-            assert_eq!(choice.method.map(|method| method.name()), Some("yes-no"), "{alias}");
+            assert_eq!(choice.method.map(MethodRef::name), Some("yes-no"), "{alias}");
         }
     }
 

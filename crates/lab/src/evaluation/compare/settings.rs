@@ -66,7 +66,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
             found.extend(methods::all().filter(|method| method.name() != RETRIEVER && alone(method)));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
-                let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
+                let known: Vec<&str> = methods::all().map(MethodRef::name).collect();
                 let problem = format!("{name:?} is not a ranking method; methods are {}, {ALL}", known.join(", "));
                 StudyError::Input(format!("--methods: {problem}"))
             })?);
