@@ -140,7 +140,7 @@ fn variants_compared(settings: &Settings, rows: &mut [Row]) {
     }
 }
 
-/// Measures of one ranking, as the first of [`MEASURES`].
+/// Measures of one ranking, as the first of [`MEASURES`](super::row::MEASURES).
 fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Option<f64>; OF_RANKINGS] {
     let labels = &question.list.labels;
     let found = labels.iter().filter(|label| **label >= threshold).count();
