@@ -2,7 +2,7 @@
 //! entropy if there are none.
 //!
 //! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
-//! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
+//! each ([`SampleOptions::seed`](crate::types::SampleOptions::seed)). Differences between contexts therefore have paired standard errors.
 
 mod bounds;
 mod context_free;
