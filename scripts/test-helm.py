@@ -181,7 +181,7 @@ def main():
     if not (CHART / "files" / "alerts.yaml").is_file():
         print("test-helm: no files/alerts.yaml: the value set monitoring is skipped", file=sys.stderr)
         del sets["monitoring"]
-    crate = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    crate = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     check(chart == crate, f"Chart.yaml: appVersion is {chart}, the crate's version {crate}")
     for name, values in sets.items():

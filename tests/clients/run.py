@@ -132,7 +132,7 @@ def main(binary, environments):
             stubs = folder / "stubs"
             stubs.mkdir()
             python = {name: str(environments / name / "bin/python") for name in ENVIRONMENTS}
-            # Made as in docs/reference/grpc.md, with those of tei.v1.
+            # Made as scripts/python-stubs.sh makes them, with those of tei.v1.
             files = [str(path) for path in sorted(PROTOCOL.rglob("*.proto"))]
             made = [f"-I{PROTOCOL}", f"--python_out={stubs}", f"--grpc_python_out={stubs}", *files]
             subprocess.run([python["protobuf5"], "-m", "grpc_tools.protoc", *made], check=True)

@@ -1,4 +1,4 @@
-"""The stubs that docs/reference/grpc.md makes, with this environment's protobuf and grpcio."""
+"""The stubs of rerankd.v1 and tei.v1, with this environment's protobuf and grpcio."""
 
 import google.protobuf
 import grpc
