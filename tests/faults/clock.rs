@@ -30,14 +30,12 @@ fn date(path: &Path, time: SystemTime) {
 }
 
 /// Files that read the wall clock, with the reason. All others use `Instant`, which no setting of the clock moves.
-const WALL_CLOCK: [&str; 9] = [
+const WALL_CLOCK: [&str; 7] = [
     // When a state was last used, as the date of its file.
     "crates/prefix-scheduler/src/warm/disk/mod.rs",
     "crates/prefix-scheduler/src/warm/disk/writer.rs",
     // Dates of files, which are compared for being equal.
     "src/app/follow.rs",
-    "src/app/calibration_file.rs",
-    "src/app/profile_file.rs",
     "crates/models/src/receipts.rs",
     "src/app/sealed.rs",
     "crates/server/src/transport/watched.rs",

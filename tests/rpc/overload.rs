@@ -157,24 +157,6 @@ async fn lists_that_a_reranker_cannot_end_in_time_are_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_with_a_deadline_go_before_a_batch_without_one() {
-    let (server, service) = server(None).await;
-    let client = from(&server, "127.0.0.1").await;
-    let batch = (client.clone(), Duration::from_secs_f64(service / 5.0));
-    let batch = tokio::spawn(async move { offered(&batch.0, batch.1, 80, None, None).await });
-    tokio::time::sleep(Duration::from_secs_f64(8.0 * service)).await;
-    let deadline = Some(Duration::from_mins(1));
-    let served = offered(&client, Duration::from_secs_f64(3.0 * service), 8, deadline, None).await;
-    let batch = batch.await.unwrap();
-    assert_eq!((answered(&served), answered(&batch)), (8, 80), "{served:?}");
-    let mean = served.iter().flatten().sum::<Duration>() / 8;
-    // In the order of arrival the mean would be about three quarters.
-    let slowest = *batch.iter().flatten().max().unwrap();
-    assert!(mean < slowest / 2, "{mean:?} of {slowest:?}");
-    drained(server).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn urgent_requests_come_in_and_go_first() {
     let (server, service) = server(None).await;
     let client = from(&server, "127.0.0.1").await;
