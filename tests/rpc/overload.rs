@@ -11,7 +11,7 @@ use protocol::v1::rerank_service_client::RerankServiceClient;
 use protocol::v1::{Method, WarmPassagesRequest};
 use server::rpc::server::ServerOptions;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
@@ -28,13 +28,6 @@ async fn server(longest_wait: Option<Duration>) -> (Running, f64) {
     }
     let stats = common::generator(&server.engine).scheduler.stats().busy_micros.load(Ordering::SeqCst);
     (server, stats as f64 / 1e6 / QUERIES.len() as f64)
-}
-
-/// A client that calls from this address.
-async fn from(server: &Running, address: &str) -> RerankServiceClient<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
-    let channel = endpoint.local_address(Some(address.parse().unwrap())).connect().await.unwrap();
-    RerankServiceClient::new(channel)
 }
 
 fn request(number: usize, deadline: Option<Duration>, priority: Option<u8>) -> Request<protocol::v1::RerankRequest> {
@@ -103,7 +96,7 @@ async fn drained(server: Running) {
 async fn five_times_the_capacity_is_answered_at_the_capacity() {
     let (server, service) = server(None).await;
     let (deadline, number) = (Duration::from_secs_f64(10.0 * service), 300);
-    let client = from(&server, "127.0.0.1").await;
+    let client = server.client().await;
     let started = Instant::now();
     let answers = offered(&client, Duration::from_secs_f64(service / 5.0), number, Some(deadline), None).await;
     let possible = started.elapsed().as_secs_f64() / service;
@@ -135,7 +128,7 @@ async fn lists_that_a_reranker_cannot_end_in_time_are_refused_at_once() {
     let (engine, observed, _) = Scripted::default().engine().await;
     let engine = common::with_slow_reranker(&engine, "slow", Duration::from_millis(10));
     let server = common::serve_with(engine, observed, 1_000, ServerOptions::default()).await;
-    let client = from(&server, "127.0.0.1").await;
+    let client = server.client().await;
     let (deadline, service, number) = (Duration::from_millis(500), 0.03, 150);
     let ask = |index: usize| {
         let mut request = request(index, Some(deadline), None);
@@ -159,7 +152,7 @@ async fn lists_that_a_reranker_cannot_end_in_time_are_refused_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn urgent_requests_come_in_and_go_first() {
     let (server, service) = server(None).await;
-    let client = from(&server, "127.0.0.1").await;
+    let client = server.client().await;
     let (crowd, deadline) = (client.clone(), Some(Duration::from_secs_f64(12.0 * service)));
     let flood =
         tokio::spawn(
@@ -178,7 +171,7 @@ async fn urgent_requests_come_in_and_go_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_deadline_the_wait_is_bounded() {
     let (server, service) = server(Some(Duration::from_millis(300))).await;
-    let client = from(&server, "127.0.0.1").await;
+    let client = server.client().await;
     let answers = offered(&client, Duration::from_secs_f64(service / 8.0), 60, None, None).await;
     let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
     let refused: Vec<Code> = refused.map(Status::code).collect();
@@ -191,7 +184,7 @@ async fn without_a_deadline_the_wait_is_bounded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_impossible_deadline_is_not_blamed_on_load() {
     let (server, service) = server(None).await;
-    let mut client = from(&server, "127.0.0.1").await;
+    let mut client = server.client().await;
     let before = server.observed.steps.load(Ordering::SeqCst);
     let status = client.rerank(request(0, Some(Duration::from_secs_f64(service / 5.0)), None)).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
@@ -205,7 +198,7 @@ async fn an_impossible_deadline_is_not_blamed_on_load() {
 async fn a_hostile_shape_reserves_no_more_than_a_request_may_take() {
     let (server, _) = server(None).await;
     let text = "x".repeat(180_000);
-    let mut client = from(&server, "127.0.0.1").await;
+    let mut client = server.client().await;
     let large = tokio::spawn(async move { client.rerank(wire("who?", &[text.as_str(); 20])).await });
     let ledger = common::generator(&server.engine).scheduler.ledger().clone();
     let mut most = 0;
@@ -224,7 +217,7 @@ async fn passages_read_ahead_reserve_no_more_than_a_request_may_take() {
     let warm = prefix_scheduler::warm::Options { memory_bytes: 1 << 20, disk: None };
     let server = Scripted { delay: Duration::from_micros(2), warm, ..Scripted::default() }.serve().await;
     let text = "x".repeat(250_000);
-    let mut client = from(&server, "127.0.0.1").await;
+    let mut client = server.client().await;
     let request = WarmPassagesRequest { passages: wire("", &[text.as_str(); 15]).passages };
     let large = tokio::spawn(async move {
         let mut events = client.warm_passages(request).await?.into_inner();

@@ -81,7 +81,7 @@ impl Size {
         Self { class: Class { name, options, texts }, bytes, most, kind: Kind::Draws }
     }
 
-    /// The same size, for a request that draws no tokens.
+    /// This size for a request that draws no tokens.
     fn read_only(self) -> Self {
         Self { kind: Kind::Reads, ..self }
     }

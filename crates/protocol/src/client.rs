@@ -204,8 +204,8 @@ impl Client {
         Self { peer, message_bytes, patience: Duration::ZERO, met, answered, asking }
     }
 
-    /// The same client, which waits up to a minute for a busy or restarting server, so that the server does not end the
-    /// work on a file. The services in this process serve nobody else, so waiting for them helps nothing.
+    /// Makes the client wait up to a minute for a busy or restarting server, so that the server does not end the work on a
+    /// file. The services in this process serve nobody else, so waiting for them helps nothing.
     #[must_use]
     pub fn patient(self) -> Self {
         let patience = if matches!(self.peer, Peer::Server(_)) { PATIENCE } else { Duration::ZERO };

@@ -127,7 +127,7 @@ impl Admission {
         }
     }
 
-    /// The same slots, with `observer` for requests and calls.
+    /// Adds an `observer` of requests and calls to these slots.
     #[must_use]
     pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }

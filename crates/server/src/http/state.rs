@@ -19,7 +19,7 @@ use engine::types::RerankRequest;
 use prefix_scheduler::call::Admission;
 
 pub(super) const HEALTH: &str = "/health";
-/// The same health, at a path of text-embeddings-inference and vLLM.
+/// Health at a path of text-embeddings-inference and vLLM.
 pub(super) const PING: &str = "/ping";
 /// Health at NVIDIA NIM's path.
 pub(super) const READY: &str = "/v1/health/ready";

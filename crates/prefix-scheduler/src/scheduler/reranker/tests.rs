@@ -240,7 +240,7 @@ async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
     let ScoreError::Schedule(ScheduleError::Overloaded { retry_after }) = refused else { panic!("{refused}") };
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     assert!(retry_after < Duration::from_secs(3), "{retry_after:?}");
-    // The same list is admitted if it goes before the other.
+    // The list is admitted if it goes before the other.
     scorer.score(many(300), &of(3_000, Priority::HIGH), None).await.unwrap();
     assert_eq!(long.await.unwrap().unwrap().scores.len(), 960);
     assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN + 960 + 300);
