@@ -12,4 +12,4 @@ target=${1:-target}
 if [ -d "$target/release" ]; then find "$target/release" -maxdepth 2 -name 'lib*.so' -xtype l -delete; fi
 # The server chooses its kernels when it starts; the rest of the code must run on every CPU.
 read -ra cargo <<<"${CARGO:-cargo}"
-RUSTFLAGS="" "${cargo[@]}" build --release --locked --no-default-features --features openmp,portable --target-dir "$target"
+RUSTFLAGS="" "${cargo[@]}" build --release --locked --no-default-features --features portable --target-dir "$target"

@@ -43,12 +43,6 @@ for folder in "$build"/build/llama-cpp-sys-2-*/out; do
 done
 [ -n "$backends" ] || fail "$build: no kernels of llama.cpp; was it built with the feature portable?"
 install -m 644 "$backends"/backends/libggml-*.so "$app/"
-# gcc before 13 miscompiles AMX (.cargo/config.toml). Without these kernels, a CPU with AMX uses the next best ones (AVX-512 and BF16).
-amx=$app/libggml-cpu-sapphirerapids.so
-if [ -e "$amx" ] && readelf -p .comment "$amx" | grep -Eq 'GCC: \(.*\) ([1-9]|1[0-2])\.'; then
-  echo "image-root: left out $(basename "$amx"): built by gcc before 13" >&2
-  rm "$amx"
-fi
 # Each library is copied under the name that the binary asks for (libllama.so.0). Some systems install into lib64.
 libraries=()
 for library in "$backends"/lib{,64}/lib*.so; do

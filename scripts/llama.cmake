@@ -1,4 +1,7 @@
-# llama.cpp's build reads this file before its first project() (.cargo/config.toml). llama.cpp's folder `common`,
-# together with the HTTP client that it needs, takes a third of the compile time, and nothing in this crate links to it.
-# The binding builds it whatever features are selected.
+# llama.cpp's build reads this file before each project() (.cargo/config.toml). llama.cpp's folder `common`, together with
+# the HTTP client that it needs, takes a third of the compile time, and nothing in this crate links to it. The binding
+# builds it whatever features are selected.
 set(LLAMA_BUILD_COMMON OFF CACHE BOOL "" FORCE)
+if (NOT MSVC)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:-include ${CMAKE_CURRENT_LIST_DIR}/llama.h>")
+endif()

@@ -10,6 +10,7 @@ use crate::app;
 use crate::config::{self, Config, Generator};
 use models::adopt::Wanted;
 use models::catalog::{Catalog, CatalogError, Entry, Role};
+use models::llama::reencode::Measured;
 use models::store::{Store, StoreError, write_atomically};
 
 /// List, fetch and verify models.
@@ -216,12 +217,12 @@ async fn measure(config: &Config, generator: &Generator) -> Result<(), Failure> 
     let choice = app::measure_tensor_types(config, generator, report).await;
     bar.finish_and_clear();
     if let Some(choice) = choice? {
-        let speed = |(encoding, rate): &(String, f64)| format!("{encoding} {rate:.0}");
-        let speeds: Vec<String> = choice.tokens_per_second.iter().map(speed).collect();
+        let speed = |one: &Measured| format!("{} {:.0}/{:.0}", one.encoding, one.prefill, one.generation);
+        let speeds: Vec<String> = choice.measured.iter().map(speed).collect();
         let measured = if speeds.is_empty() {
             "other types not measured".to_owned()
         } else {
-            format!("tokens per second: {}", speeds.join(", "))
+            format!("tokens per second read/generated: {}", speeds.join(", "))
         };
         say(&format!("{model}: runs {} ({measured})", choice.encoding));
     }

@@ -9,6 +9,7 @@ use engine::models::{GeneratorModel, Models, ServedGenerator};
 use engine::position_bias::PositionBias;
 use engine::types::Limits;
 use prefix_scheduler::call::{Admission, Call};
+use models::catalog::Role;
 use rerankd::config::Config;
 pub mod failures;
 pub mod passage_models;
@@ -216,6 +217,35 @@ pub async fn real_engine() -> Engine {
     static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
     let load = || async {
         rerankd::app::engine(&real_config()).await.expect("the default generator; `make setup` fetches it")
+    };
+    ENGINE.get_or_init(load).await.clone()
+}
+
+/// Settings of the default generator with 16-bit weights, for bounds that block types exceed, because they also round the
+/// activations. The file is written once, into the store.
+pub fn settings_of_16_bits() -> Vec<(String, String)> {
+    static PATH: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        let store = real_config().store;
+        let path = store.root().join(".encodings/tests-F16.gguf");
+        if !path.exists() {
+            let shipped = store.locate(&real_config().generator.model, Role::Generator).unwrap().path;
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            models::llama::reencode::encode(&shipped, &path, "F16", 2).unwrap();
+        }
+        path.display().to_string()
+    });
+    [("generator.model", PATH.as_str()), ("generator.reencode_megabytes", "off")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+/// The default generator with 16-bit weights, shared like [`real_engine`].
+pub async fn engine_of_16_bits() -> Engine {
+    static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
+    let load = || async {
+        let off = ("passage_cache.memory_bytes".to_owned(), "off".to_owned());
+        let flags = [settings_of_16_bits(), vec![off]].concat();
+        rerankd::app::engine(&Config::load(None, &flags).unwrap()).await.unwrap()
     };
     ENGINE.get_or_init(load).await.clone()
 }

@@ -3,7 +3,6 @@
 //! methods without utilities, served.py the served default, and moi.py the fits of MOI with another solver.
 
 use crate::common;
-use engine::Engine;
 use engine::methods;
 use engine::prompt::PassageTokens;
 use engine::types::{FusionMode, MoiOptions, Passage, RerankRequest, Scheme};
@@ -26,8 +25,6 @@ const OF_COSINES: f64 = 0.01;
 const OF_SIGNALS: f64 = 0.08;
 /// Least correlation of a list's utilities with the program's.
 const LEAST_CORRELATION: f64 = 0.8;
-/// Factor for 4-bit weights, whose kernels round activations.
-const AS_SHIPPED: f64 = 4.0;
 
 fn golden() -> Value {
     read("methods.json")
@@ -65,7 +62,7 @@ fn allowed(golden: &Value, method: &str) -> f64 {
 
 #[tokio::test]
 async fn utilities_agree_with_an_independent_program() {
-    let engine = common::real_engine().await;
+    let engine = common::engine_of_16_bits().await;
     let golden = golden();
     let language = &common::generator(&engine).language;
     let (query, passages) = (golden["query"].as_str().unwrap(), passages(&golden));
@@ -75,8 +72,7 @@ async fn utilities_agree_with_an_independent_program() {
         let tokens = PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text).cut(usize::MAX).0;
         assert_eq!(tokens, serde_json::from_value::<Vec<i32>>(expected.clone()).unwrap(), "{}", passage.title);
     }
-    let shipped = common::generator(&engine).info.encoding == "as shipped";
-    let (rounding, mut failed) = (if shipped { AS_SHIPPED } else { 1.0 }, Vec::new());
+    let mut failed = Vec::new();
     for (name, expected) in golden["utilities"].as_object().unwrap() {
         let request = RerankRequest {
             query: query.into(),
@@ -100,10 +96,10 @@ async fn utilities_agree_with_an_independent_program() {
         };
         let nearest = outcomes.into_iter().flatten().map(apart).min_by(|one, other| one.0.total_cmp(&other.0));
         let (largest, correlation) = nearest.unwrap();
-        let allowed = allowed(&golden, name) * rounding;
+        let allowed = allowed(&golden, name);
         println!("{name}: {largest:.4} of {allowed:.3} nats, r {correlation:.4}; {utilities:.3?} {expected}");
         // Utilities may lie nearer to each other than the bound, so the correlation must hold, too.
-        if !shipped && correlation < LEAST_CORRELATION {
+        if correlation < LEAST_CORRELATION {
             failed.push(format!("{name}: r {correlation:.4}"));
         }
         if utilities.iter().any(|utility| utility.is_nan()) || largest > allowed {
@@ -113,21 +109,11 @@ async fn utilities_agree_with_an_independent_program() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// The default generator, unless it runs as shipped: its 4-bit kernels round more than these orders and answers allow.
-async fn sixteen_bits() -> Option<Engine> {
-    let engine = common::real_engine().await;
-    let shipped = common::generator(&engine).info.encoding == "as shipped";
-    if shipped {
-        println!("not compared: the generator runs as shipped");
-    }
-    (!shipped).then_some(engine)
-}
-
 /// Every decision of an order has a margin of at least half a nat: twice the largest difference seen in the sum over a
 /// query's tokens, with BF16.
 #[tokio::test]
 async fn orders_agree_with_an_independent_program() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let (golden, orders) = (golden(), read("orders.json"));
     let query = golden["query"].as_str().unwrap();
     for (name, expected) in orders["orders"].as_object().unwrap() {
@@ -154,7 +140,7 @@ async fn orders_agree_with_an_independent_program() {
 /// (golden/generator/served.py). Its first and second step; nothing counts as nearly tied.
 #[tokio::test]
 async fn the_served_fusion_agrees_with_an_independent_program() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let (golden, served) = (golden(), read("served.json"));
     assert!(served["margin"].as_f64().unwrap() > 2.0 * OF_SIGNALS, "one signal of either may be off");
     let mut passages = passages(&golden);
@@ -189,7 +175,7 @@ async fn the_served_fusion_agrees_with_an_independent_program() {
 /// first place depends on rounding, so it is not checked.
 #[tokio::test]
 async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let read =
         |file: &str| std::fs::read_to_string(format!("{}/models/demo/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let passage = |line: &str| {
@@ -247,7 +233,7 @@ async fn orders_by_random_weights_agree_with_an_independent_program() {
 /// The answers to all orders of three passages. A step of 32 tokens may be nearly tied, so one answer may differ.
 #[tokio::test]
 async fn self_consistency_agrees_with_an_independent_program() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let (golden, orders) = (golden(), read("orders.json"));
     let expected = &orders["self_consistency"];
     let request = RerankRequest {
@@ -272,7 +258,7 @@ async fn self_consistency_agrees_with_an_independent_program() {
 /// weights.
 #[tokio::test]
 async fn mixture_of_interventions_agrees_with_an_independent_program() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let (golden, fits) = (golden(), read("moi.json"));
     for (name, depth, observations) in [("whole_orders", None, 6), ("with_beginnings", Some(3), 15)] {
         let request = RerankRequest {
@@ -304,7 +290,7 @@ async fn mixture_of_interventions_agrees_with_an_independent_program() {
 /// labels within the rounding of the kernels count for either side.
 #[tokio::test]
 async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() {
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let golden = golden();
     let (all, n) = (passages(&golden), 5);
     let ask = async |method: &str, order: &[usize]| {
@@ -357,7 +343,7 @@ async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() 
 #[tokio::test]
 async fn semantic_utility_agrees_with_an_independent_program() {
     const SEEDS: usize = 4;
-    let Some(engine) = sixteen_bits().await else { return };
+    let engine = common::engine_of_16_bits().await;
     let engine = common::with_judge(&engine, common::real_judge(0));
     let (golden, expected) = (golden(), read("semantic_utility.json"));
     let count = usize::try_from(expected["passages"].as_u64().unwrap()).unwrap();

@@ -14,11 +14,11 @@ use prefix_scheduler::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
 use protocol::v1;
 
 /// Log-probabilities depend on the shape of the batch, because other kernels round differently and sum in another order. With
-/// 16-bit weights the difference is hundredths of a nat per token. With 4-bit blocks the activations are also rounded to 8
+/// 16-bit weights the difference is hundredths of a nat per token. With block types the activations are also rounded to 8
 /// bits, and the error grows from layer to layer: single tokens differ by half a nat, the mean hardly. Each bound is about
 /// twice the largest difference observed: (one token, root mean square, mean), in nats.
 const BOUNDS_16_BIT: [f64; 3] = [0.25, 0.05, 0.01];
-const BOUNDS_4_BIT: [f64; 3] = [1.0, 0.2, 0.05];
+const BOUNDS_OF_BLOCKS: [f64; 3] = [1.0, 0.2, 0.05];
 
 const TEXTS: [&str; 4] = [
     "The looms of Harrowgate were driven by water from the River Senn, led over a weir above the town.",
@@ -84,14 +84,20 @@ async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
     close(&engine, &differences);
 }
 
+fn bounds(engine: &Engine) -> [f64; 3] {
+    match &*common::generator(engine).info.encoding {
+        "F16" | "BF16" => BOUNDS_16_BIT,
+        _ => BOUNDS_OF_BLOCKS,
+    }
+}
+
 fn close(engine: &Engine, differences: &[f64]) {
     let count = differences.len() as f64;
     let largest = differences.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
     let mean = differences.iter().sum::<f64>() / count;
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
     println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
-    let reencoded = common::generator(engine).info.encoding != "as shipped";
-    let [token, square, centre] = if reencoded { BOUNDS_16_BIT } else { BOUNDS_4_BIT };
+    let [token, square, centre] = bounds(engine);
     assert!(largest < token && rms < square && mean.abs() < centre);
 }
 
@@ -330,8 +336,9 @@ async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
     }
     let reference = real_engine().await;
     let expected = common::generator(&reference).scheduler.run(scored, &call, None).await.unwrap().scores;
-    let differences: Vec<f64> = leaves.iter().map(|leaf| scores[leaf.0][0] - expected[leaf.0][0]).collect();
-    close(&reference, &differences);
+    // All leaves share one prefix and its rounding, so only single differences are bounded.
+    let [token, ..] = bounds(&reference);
+    assert!(leaves.iter().all(|leaf| (scores[leaf.0][0] - expected[leaf.0][0]).abs() < token));
 }
 
 /// Uses a new store, so this machine's choice does not change.
@@ -354,20 +361,16 @@ async fn a_server_never_measures_and_runs_what_pull_chose() {
     let seen = Arc::clone(&steps);
     let report = move |step: &str| seen.lock().unwrap().push(step.to_owned());
     let choice = rerankd::app::measure_tensor_types(&config, &config.generator, report.clone()).await.unwrap().unwrap();
-    let measured: Vec<&str> = choice.tokens_per_second.iter().map(|(encoding, _)| encoding.as_str()).collect();
-    assert_eq!(measured, ["as shipped", "BF16", "F16"]);
-    println!("{:?}", choice.tokens_per_second);
+    let measured: Vec<&str> = choice.measured.iter().map(|one| one.encoding.as_str()).collect();
+    assert_eq!(measured, ["as shipped", "BF16", "F16", "Q8_0"]);
+    println!("{:?}", choice.measured);
     let written: Vec<_> = std::fs::read_dir(&encodings).unwrap().map(|entry| entry.unwrap().path()).collect();
     if choice.encoding == "as shipped" {
         assert_eq!(written.len(), 1);
     } else {
         assert!(written.len() == 2 && written.contains(&choice.path));
-        let planned = format!(
-            "re-encoding to {}, {} MB",
-            choice.encoding,
-            choice.path.metadata().unwrap().len().div_ceil(1_000_000)
-        );
-        assert!(steps.lock().unwrap().contains(&planned), "{planned}: {steps:?}");
+        let planned = format!("re-encoding to {}, at most", choice.encoding);
+        assert!(steps.lock().unwrap().iter().any(|step| step.starts_with(&planned)), "{planned}: {steps:?}");
     }
     let steps_of_first = steps.lock().unwrap().len();
     let again = rerankd::app::measure_tensor_types(&config, &config.generator, report).await.unwrap().unwrap();

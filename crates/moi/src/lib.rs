@@ -43,7 +43,7 @@
 //! let fit = estimate(3, &observations, None, &settings, &|| false)?;
 //!
 //! let near = |found: &[f64], exact: &[f64]| found.iter().zip(exact).all(|(f, e)| (f - e).abs() < 1e-3);
-//! assert!(near(&fitted, &[-4.0, -2.0, -3.0]));
+//! assert!(near(&fit.utilities, &[-4.0, -2.0, -3.0]));
 //! assert!(near(&fit.bias[1], &[0.5, 0.2, 0.3])); // lengths ascend: bias[0] belongs to prompts of one passage
 //! assert_eq!(fit.ranking, [1, 2, 0]);
 //! # Ok::<(), moi::FitError>(())

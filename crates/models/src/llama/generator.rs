@@ -25,6 +25,9 @@ use prefix_scheduler::plan::{Reads, Token};
 /// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
 const MAX_SEQUENCES: u32 = 256;
 
+/// The AMX kernels compute tiles of this many rows, and are up to a third slower if the last tile is not full.
+const TILE: usize = 32;
+
 pub(super) struct LlamaGenerator<'m> {
     context: LlamaContext<'m>,
     batch: LlamaBatch<'static>,
@@ -33,6 +36,8 @@ pub(super) struct LlamaGenerator<'m> {
     identity: String,
     /// True if layers run on an accelerator.
     offloaded: bool,
+    /// True if steps are padded to a multiple of [`TILE`].
+    pads: bool,
     /// Size of the attention window in positions; 0 if a position sees all earlier ones.
     window: usize,
     /// [`Generator::saves_cheaply`]: true on a CPU, which copies in memory; measured by [`LlamaGenerator::warm_up`] on an
@@ -51,8 +56,11 @@ impl<'m> LlamaGenerator<'m> {
         let step = narrow("batch", settings.batch)?;
         // llama.cpp aborts the process when a batch cannot hold one row of logits for every sequence.
         let sequences = MAX_SEQUENCES.min(step);
+        let offloaded = super::offloads(settings)?;
+        let pads = !offloaded && super::uses_amx();
+        let cells = settings.cells.saturating_add(if pads { TILE } else { 0 });
         let params = LlamaContextParams::default()
-            .with_n_ctx(NonZeroU32::new(narrow("context_tokens", settings.cells)?))
+            .with_n_ctx(NonZeroU32::new(narrow("context_tokens", cells)?))
             .with_n_batch(step)
             .with_n_ubatch(step)
             .with_n_seq_max(sequences)
@@ -68,16 +76,17 @@ impl<'m> LlamaGenerator<'m> {
         let context = model
             .new_context(backend, params)
             .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
-        // The last sequence is reserved for saving and restoring states.
+        // The last sequence is reserved for saving and restoring states, and for padding.
         let sequences = sequences as usize - 1;
         let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
-        let (batch, offloaded) = (LlamaBatch::new(settings.batch, 1), super::offloads(settings)?);
+        let batch = LlamaBatch::new(settings.batch, 1);
         let says = |key: &str| model.meta_val_str(key).unwrap_or_default();
         let window = says(&format!("{}.attention.sliding_window", says("general.architecture")));
         let window = window.parse().unwrap_or(0);
-        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, window, saves_cheaply: !offloaded })
+        let saves_cheaply = !offloaded;
+        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, pads, window, saves_cheaply })
     }
 
     /// Applies an adapter of this model to all tokens.
@@ -133,7 +142,15 @@ impl<'m> LlamaGenerator<'m> {
         Ok(began.elapsed())
     }
 
-    /// Copies the rows into llama.cpp's batch.
+    /// Number of unused rows that are added to a step. Below [`TILE`] rows they would cost more than they save.
+    fn padding(&self, rows: usize) -> usize {
+        if !self.pads || rows < TILE {
+            return 0;
+        }
+        rows.next_multiple_of(TILE).min(self.capacity.batch) - rows
+    }
+
+    /// Copies the rows into llama.cpp's batch, and adds the padding in the spare sequence.
     fn fill(&mut self, batch: &Batch) -> Result<(), ModelError> {
         let failed = |problem: String| ModelError::Decode(problem);
         self.batch.clear();
@@ -143,6 +160,10 @@ impl<'m> LlamaGenerator<'m> {
             self.batch
                 .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], row.is_read())
                 .map_err(|error| failed(error.to_string()))?;
+        }
+        let spare = sequence(self.capacity.sequences)?;
+        for position in (0..).take(self.padding(batch.rows.len())) {
+            self.batch.add(LlamaToken::new(0), position, &[spare], false).map_err(|error| failed(error.to_string()))?;
         }
         Ok(())
     }
@@ -239,6 +260,9 @@ impl Generator for LlamaGenerator<'_> {
         let began = Instant::now();
         self.fill(batch)?;
         self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
+        if self.padding(batch.rows.len()) > 0 {
+            self.release(self.capacity.sequences)?;
+        }
         let submitted = Instant::now();
         let mut wanted = Vec::new();
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.is_read()) {

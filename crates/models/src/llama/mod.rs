@@ -145,6 +145,16 @@ pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
         .map_err(|error| ModelError::Decode(format!("llama.cpp cannot be initialised: {error}")))
 }
 
+/// True if llama.cpp multiplies with AMX on this CPU. Its kernels are selected when it is initialised.
+fn uses_amx() -> bool {
+    backend().is_ok_and(|_| {
+        // SAFETY: the function fills and returns a static string. Models load one after another, and only loading calls it.
+        #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper")]
+        let features = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
+        features.to_string_lossy().contains("AMX_INT8 = 1")
+    })
+}
+
 fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError> {
     let unusable = |problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
     if !path.is_file() {

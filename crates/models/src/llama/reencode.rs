@@ -23,7 +23,7 @@ use super::gguf::{Header, reencoded_bytes};
 use super::{Settings, backend, with_model};
 use crate::scratch::{self, Scratch};
 use crate::store::{Store, free_bytes, write_atomically};
-use prefix_scheduler::model::{Batch, ModelError, Row};
+use prefix_scheduler::model::{Batch, Generator, ModelError, Row};
 use prefix_scheduler::plan::Reads;
 
 /// How many times faster than the original a candidate must be.
@@ -45,8 +45,11 @@ const RESERVE: u64 = 512 << 20;
 /// The encoding of an unchanged file.
 pub const AS_SHIPPED: &str = "as shipped";
 
-const CANDIDATES: [(&str, u32); 2] =
-    [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
+const CANDIDATES: [(&str, u32); 3] = [
+    ("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16),
+    ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16),
+    ("Q8_0", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_Q8_0),
+];
 
 /// On accelerators llama.cpp adds products of half precision in half precision. Activations of some models exceed its
 /// range.
@@ -62,11 +65,22 @@ pub struct Choice {
     /// The file that runs.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Prefill speed of every measured type, in tokens per second.
-    pub tokens_per_second: Vec<(String, f64)>,
+    /// The measured types.
+    pub measured: Vec<Measured>,
     /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured
     /// once it fits.
     pub too_large: Option<u64>,
+}
+
+/// Speed of a tensor type in tokens per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// [`AS_SHIPPED`], or the tensor type.
+    pub encoding: String,
+    /// Reading a prompt. Decides the choice, because ranking only reads.
+    pub prefill: f64,
+    /// Generating one token after another in one sequence.
+    pub generation: f64,
 }
 
 impl Choice {
@@ -75,7 +89,7 @@ impl Choice {
             encoding: AS_SHIPPED.to_owned(),
             sha256: sha256.to_owned(),
             path: settings.path.clone(),
-            tokens_per_second: Vec::new(),
+            measured: Vec::new(),
             too_large: None,
         }
     }
@@ -221,11 +235,11 @@ fn fastest(
 ) -> Result<Choice, ModelError> {
     report("measuring the file as shipped");
     let original = Choice::as_shipped(settings, sha256);
-    let mut speeds = vec![(original.encoding.clone(), speed(settings, &settings.path, machine)?)];
+    let mut all = vec![measured(AS_SHIPPED, settings, &settings.path, machine)?];
     let mut too_large = None;
-    let mut best = (speeds[0].1 * MARGIN, original);
+    let mut best = (all[0].prefill * MARGIN, original);
     let candidates = if machine.accelerated() { ACCELERATED } else { &CANDIDATES };
-    for &(name, kind) in candidates {
+    for &(name, _) in candidates {
         // Two candidates can be on the disk at once, so each is checked.
         if let Err(problem) = fits(bytes, most_bytes, &kept.folder) {
             report(&format!("{name} is passed over: {problem}"));
@@ -233,14 +247,15 @@ fn fastest(
             continue;
         }
         let path = kept.file(name);
-        report(&format!("re-encoding to {name}, {} MB", bytes.div_ceil(1_000_000)));
-        let written = encode(&settings.path, &path, kind, settings.threads);
+        report(&format!("re-encoding to {name}, at most {} MB", bytes.div_ceil(1_000_000)));
+        let written = encode(&settings.path, &path, name, settings.threads);
         report(&format!("measuring {name}"));
-        match written.and_then(|()| candidate(settings, machine, &path, kept.store)) {
-            Ok((rate, sha256)) => {
-                speeds.push((name.to_owned(), rate));
+        match written.and_then(|()| candidate(name, settings, machine, &path, kept.store)) {
+            Ok((speed, sha256)) => {
                 let choice = Choice { encoding: name.to_owned(), sha256, path, ..best.1.clone() };
-                let loser = if rate > best.0 { std::mem::replace(&mut best, (rate, choice)).1 } else { choice };
+                let faster = speed.prefill > best.0;
+                let loser = if faster { std::mem::replace(&mut best, (speed.prefill, choice)).1 } else { choice };
+                all.push(speed);
                 if loser.path != settings.path {
                     let _ = std::fs::remove_file(&loser.path);
                 }
@@ -248,7 +263,7 @@ fn fastest(
             Err(problem) => tracing::warn!(encoding = name, %problem, "tensor type passed over"),
         }
     }
-    Ok(Choice { tokens_per_second: speeds, too_large, ..best.1 })
+    Ok(Choice { measured: all, too_large, ..best.1 })
 }
 
 /// Checks that a file of `bytes` may be written to `folder`.
@@ -274,8 +289,14 @@ fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String>
 }
 
 /// Speed and hash of a candidate. Its file is removed on failure.
-fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store) -> Result<(f64, String), String> {
-    let speed = speed(settings, path, machine).map_err(|error| error.to_string());
+fn candidate(
+    name: &str,
+    settings: &Settings,
+    machine: &Machine,
+    path: &Path,
+    store: &Store,
+) -> Result<(Measured, String), String> {
+    let speed = measured(name, settings, path, machine).map_err(|error| error.to_string());
     let sha256 = store.identify(path).map_err(|error| error.to_string());
     if speed.is_err() || sha256.is_err() {
         let _ = std::fs::remove_file(path);
@@ -286,8 +307,12 @@ fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store)
 /// Prefix of the folders in which files are re-encoded.
 const SCRATCH: &str = ".encode-";
 
-/// Writes `from`, re-encoded, to a temporary file and renames it to `to`.
-fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), String> {
+/// Writes `from`, re-encoded to one of the candidate types, to a temporary file and renames it to `to`.
+///
+/// # Errors
+/// The type is not a candidate, llama.cpp cannot re-encode the file, or `to` cannot be written.
+pub fn encode(from: &Path, to: &Path, encoding: &str, threads: usize) -> Result<(), String> {
+    let (_, kind) = CANDIDATES.into_iter().find(|(name, _)| *name == encoding).ok_or("not a candidate type")?;
     let folder = to.parent().ok_or("the target has no folder")?;
     let scratch = Scratch::new_in(folder, SCRATCH).map_err(|error| error.to_string())?;
     let target = scratch.path().join("file");
@@ -309,39 +334,53 @@ fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), Strin
     std::fs::rename(&target, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// Prefill speed in tokens per second: the best of [`ROUNDS`] steps.
-fn speed(settings: &Settings, path: &Path, machine: &Machine) -> Result<f64, ModelError> {
+/// Generated tokens that are timed.
+const GENERATED: usize = 16;
+
+/// Prefill speed of the best of [`ROUNDS`] steps, and the speed of generating [`GENERATED`] tokens.
+fn measured(name: &str, settings: &Settings, path: &Path, machine: &Machine) -> Result<Measured, ModelError> {
     let tokens = if machine.accelerated() { ACCELERATED_PROBE } else { PROBE };
     let probe = Settings { path: path.to_owned(), cells: 2 * tokens, batch: tokens, ..settings.clone() };
-    let mut best = Err(ModelError::Decode("not measured".into()));
+    let mut outcome = Err(ModelError::Decode("not measured".into()));
     with_model(&probe, &mut |generator| {
-        best = (0..=ROUNDS)
-            .map(|round| {
-                let rows = (0..tokens).map(|index| Row {
-                    // The time does not depend on the tokens. Every served vocabulary has at least 256.
-                    token: i32::try_from((index * 37 + round) % 256).unwrap_or(0),
-                    position: index % PROBE,
-                    sequence: index / PROBE,
-                    targets: 0..0,
-                    draws: 0..0,
-                });
-                let mut batch =
-                    Batch { rows: rows.collect(), targets: vec![(100, Reads::default())], ..Batch::default() };
-                if let Some(last) = batch.rows.last_mut() {
-                    last.targets = 0..1;
-                }
-                let started = Instant::now();
-                generator.decode(&batch)?;
-                let rate = numeric::real(tokens) / started.elapsed().as_secs_f64();
+        let mut prefill = || {
+            let mut best = 0.0_f64;
+            for round in 0..=ROUNDS {
+                let rate = rate(generator, (0..tokens).map(|index| (index / PROBE, index % PROBE)))?;
+                // The first round also reads pages that are not in memory yet.
+                best = best.max(if round == 0 { 0.0 } else { rate });
                 for sequence in 0..tokens / PROBE {
                     generator.release(sequence)?;
                 }
-                // The first round also reads pages that are not in memory yet.
-                Ok(if round == 0 { 0.0 } else { rate })
-            })
-            .try_fold(0.0_f64, |most, rate: Result<f64, ModelError>| Ok(most.max(rate?)));
+            }
+            let generated: Result<Vec<f64>, _> =
+                (0..GENERATED).map(|position| rate(generator, std::iter::once((0, position)))).collect();
+            let seconds: f64 = generated?.iter().map(|rate| rate.recip()).sum();
+            Ok(Measured { encoding: name.to_owned(), prefill: best, generation: numeric::real(GENERATED) / seconds })
+        };
+        outcome = prefill();
     })?;
-    best
+    outcome
+}
+
+/// Tokens per second of one step, whose rows are given by sequence and position.
+fn rate(generator: &mut dyn Generator, rows: impl Iterator<Item = (usize, usize)>) -> Result<f64, ModelError> {
+    // The time does not depend on the tokens. Every served vocabulary has at least 256.
+    let row = |(sequence, position): (usize, usize)| Row {
+        token: i32::try_from(position * 37 % 256).unwrap_or(0),
+        position,
+        sequence,
+        targets: 0..0,
+        draws: 0..0,
+    };
+    let rows: Vec<Row> = rows.map(row).collect();
+    let mut batch = Batch { rows, targets: vec![(100, Reads::default())], ..Batch::default() };
+    if let Some(last) = batch.rows.last_mut() {
+        last.targets = 0..1;
+    }
+    let started = Instant::now();
+    generator.decode(&batch)?;
+    Ok(numeric::real(batch.rows.len()) / started.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]

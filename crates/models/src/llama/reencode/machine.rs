@@ -1,6 +1,6 @@
 //! Identifies the hardware and build, which decide the speed of a tensor type.
 
-use super::super::{Settings, accelerator, offloads};
+use super::super::{Settings, accelerator, offloads, uses_amx};
 
 /// The device that computes the steps of a generator.
 pub(super) struct Machine {
@@ -48,7 +48,7 @@ fn cpu() -> String {
             cfg!(target_feature = "avx512f"),
             cfg!(target_feature = "avx512bf16"),
         ];
-        text.push_str(&format!("{found:?}"));
+        text.push_str(&format!("{found:?}{}", uses_amx()));
     }
     #[cfg(target_arch = "aarch64")]
     {
