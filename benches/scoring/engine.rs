@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 
 use super::data::{self, Question};
 use super::load;
+use super::neighbours;
 use super::report::{self, Line};
 
 const PROMPT: usize = 1024;
@@ -40,8 +41,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     let questions = match data::option(arguments, "data") {
         Some(path) => data::read(Path::new(path), 40)?,
-        // This part makes its own prompts.
-        None if only.is_some_and(|only| only == "prefill") => Vec::new(),
+        // These parts make their own prompts.
+        None if matches!(only, Some("prefill" | "neighbours")) => Vec::new(),
         None => anyhow::bail!("--data FILE is missing"),
     };
     let runtime = Runtime::new()?;
@@ -77,6 +78,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     if wanted("memory") {
         load::memory(&runtime, &engine)?;
+    }
+    if wanted("neighbours") {
+        neighbours::run(&runtime, &engine)?;
     }
     Ok(())
 }
@@ -202,7 +206,7 @@ pub fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: usize) -> anyhow::Result<f64> {
+pub fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: usize) -> anyhow::Result<f64> {
     let prompts = concurrency.max(NEIGHBOUR);
     let started = Instant::now();
     let mut repeated = 0;

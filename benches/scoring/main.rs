@@ -25,6 +25,7 @@ mod data;
 mod engine;
 mod judge;
 mod load;
+mod neighbours;
 mod plot;
 mod report;
 

@@ -95,7 +95,6 @@ impl Generator {
             let [batch, cells] = ["batch", "context_tokens"].map(|name| keys.source(&key(name)));
             keys.fault(&batch, format!("must not exceed {cells}"));
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let prompts = YesNoPrompt::ALL.map(YesNoPrompt::name).join(", ");
         let prompts = format!("one of {prompts}");
         let reencode = keys.number_or(&key("reencode_megabytes"), "off", 1..=1_u64 << 32);
@@ -104,7 +103,7 @@ impl Generator {
             adapter: adapter(section, keys),
             cells: cells.unwrap_or(0),
             batch: batch.unwrap_or(0),
-            threads: keys.number_or(&key("threads"), "auto", 1..=1024).unwrap_or(cores),
+            threads: keys.number_or(&key("threads"), "auto", 1..=1024).unwrap_or_else(super::cores::usable),
             gpu_layers: keys.number_or(&key("gpu_layers"), "all", 0..=u32::MAX).unwrap_or(ALL_LAYERS),
             cache_type: keys.choice(&key("cache_type"), &CacheType::ALL.map(|known| (known.name(), known))),
             frame: keys.choice(&key("chat_template"), &FRAMES),

@@ -2,6 +2,7 @@
 //! environment.
 
 mod changes;
+mod cores;
 pub mod generator;
 mod http;
 mod keys;

@@ -1,16 +1,16 @@
-//! The default: free scores choose what is read, each passage is read once, and the first places are decided together.
+//! The default: cheap scores choose what the generator reads, it reads each passage once, and the first places are decided
+//! together.
 //!
-//! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
-//!    inside the list; of the first passages where a latency budget does not suffice for all.
-//! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
-//!    ([`read_at_most`]), none without a cosine beside others that have one.
-//! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
-//!    retriever's scores ([`crate::fusion`]).
-//! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
-//!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
+//! 0. **Embedding.** If the server has an embedding model, its cosines are mixed into the retriever's scores, or into those of
+//!    BM25 inside the list. A latency budget that does not suffice for all passages limits it to the first ones.
+//! 1. **Choice.** These scores choose which passages the generator reads ([`read_at_most`]).
+//! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt per passage and one for the zero, fused with the
+//!    cheap scores ([`crate::fusion`]).
+//! 3. **Together.** If one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
+//!    utilities and position bias fitted, and the refined utilities replace those of stage 2.
 //!
-//! A passage that was not read comes after those that were, in the order of the scores that chose them. Where a latency budget does
-//! not suffice to read one, that is the order of all.
+//! Unread passages come after those that were read, in the order of the cheap scores. If a latency budget does not suffice to
+//! read one passage, that is the order of all.
 
 mod placing;
 
@@ -34,13 +34,25 @@ use prefix_scheduler::call::Call;
 /// two places can.
 const TOGETHER: usize = 3;
 
-/// Every list up to this length is read whole. Reading 13 of twenty cost 0.03 of nDCG@10 on NQ
-/// (docs/experiments/ranking.md).
-const WHOLE: usize = 20;
+/// Passages of a list of twenty that the generator reads. This is within 0.003 of the nDCG@10 of reading all
+/// (docs/experiments/frontier.md).
+const READ: usize = 16;
 
-/// Passages that the generator reads of a list of `n`: 28 of 100, with the third stage a third of what reading all takes.
-fn read_at_most(n: usize) -> usize {
-    n.min(WHOLE + n.saturating_sub(WHOLE) / 10)
+/// As many are enough for the first three places: within 0.003 of nDCG@3.
+const READ_FOR_THREE: usize = 13;
+
+/// Without cosines the cheap scores choose worse: reading 13 of twenty cost 0.03 of nDCG@10 on NQ, so all twenty are read.
+const READ_WITHOUT_COSINES: usize = 20;
+
+/// Passages that the generator reads of a list of `n`, of which the caller wants the first `top`: 28 of 100, with the third
+/// stage a third of what reading all takes.
+fn read_at_most(n: usize, top: usize, with_cosines: bool) -> usize {
+    let of_twenty = match top {
+        _ if !with_cosines => READ_WITHOUT_COSINES,
+        ..=3 => READ_FOR_THREE,
+        _ => READ,
+    };
+    n.min(of_twenty + n.saturating_sub(20) * 3 / 20)
 }
 
 /// Utility in nats.
@@ -121,7 +133,9 @@ impl Running {
         let given = || (0..self.task.passages.len()).collect();
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
         let comparable = self.fusion.as_ref().map_or(usize::MAX, |fusion| fusion.comparable);
-        self.read = self.free[..read_at_most(self.free.len()).min(comparable)].to_vec();
+        let with_cosines = self.fusion.as_ref().is_some_and(|fusion| fusion.report.embedding.is_some());
+        let top = self.task.request.top_n.unwrap_or(usize::MAX);
+        self.read = self.free[..read_at_most(self.free.len(), top, with_cosines).min(comparable)].to_vec();
     }
 
     /// The prompts of stage 2: every passage alone, and none.
