@@ -155,8 +155,8 @@ pub enum Objective {
 /// Use of single-passage scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Anchors {
-    /// They decide the direction. If prompts do not hold all passages and the objective is the regularised one, they are
-    /// also fitted, as prompts of length 1. For anchors that score the same outcome as the observations. The default.
+    /// They decide the direction. If prompts do not hold all passages and the objective is the regularised one, they
+    /// are also fitted, as prompts of length 1. For anchors that score the observations' outcome. The default.
     #[default]
     Observations,
     /// They only decide the direction. For anchors that score a different outcome than the observations.
