@@ -11,8 +11,8 @@
 //! | [`utility`] | measures by how much passages change that belief |
 //! | [`evaluate`] | labels passages by the answers that they lead to |
 //! | [`citations`] | checks the passages that an answer cites |
-//! | [`utility`] | measures by how much passages change that belief |
-//! | [`evaluate`] | labels passages by the answers that they lead to |
+//! | [`prefill`] | evaluates passages into the cache ahead of requests |
+//! | [`calibrate`], [`contexts`], [`preferences`] | scores for calibration, studies and distillation |
 #![warn(missing_docs)]
 
 mod answers;

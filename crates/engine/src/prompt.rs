@@ -4,7 +4,6 @@
 //! `judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has the same
 //! tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
 //! parsed. Only the chat template may contain control tokens.
-//! parsed. Only the chat template may contain control tokens.
 
 use std::sync::Arc;
 

@@ -49,8 +49,9 @@ pub struct Diagnostics {
     /// True if the scores by themselves determine utilities and weights, up to the scale of whole orders; otherwise
     /// the prior determines the rest.
     pub identifiable: bool,
-    /// True if the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
-    /// `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets both.
+    /// True if the scores determine the strength of the position bias, and with it the unit of the utilities. Whole
+    /// orders do not: `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets
+    /// both.
     pub scale_identified: bool,
     /// True if the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
     /// steps ran out, and the fit is the best state reached ([`NOT_CONVERGED`]).

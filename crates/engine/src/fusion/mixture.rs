@@ -226,8 +226,7 @@ impl Fusion {
             Scaling::Floor => (0.0, best),
             Scaling::Standard if has_zero => {
                 let (centre, spread) = centre_and_spread(utilities, usual);
-                // Of `f` per nat of a utility.
-                // Utilities that are all alike are far from a zero that is not among them.
+                // The slope of `f` per nat of a utility. Equal utilities are far from a zero that is not among them.
                 let slope = weight / spread.max(ALIKE * most.abs()).max(f64::MIN_POSITIVE);
                 let zero = 0.0 - slope * centre;
                 (zero, (best - zero).max((best - least) / 2.0).max(slope * most))

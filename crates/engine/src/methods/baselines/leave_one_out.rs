@@ -1,9 +1,9 @@
 //! log P(a | q, all) − log P(a | q, all but p): how much less likely the generator's own answer a is without each passage
 //! (AttriBoT's target).
+//!
 //! Zero means that the passage is not missed; below zero it distracts. **Redundancy hides**: if two passages hold
 //! the answer, neither is missed and both score near 0. The others keep their order, so that the prompts share
 //! prefixes and a removal only evaluates the passages after it: N (N + 1) / 2 passage evaluations instead of N².
-//! beginnings and a removal only reads what follows it: N (N + 1) / 2 blocks instead of N².
 
 use std::sync::Arc;
 

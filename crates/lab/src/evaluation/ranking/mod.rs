@@ -1,5 +1,6 @@
 //! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the shares of its fusion, its
 //! scores as probabilities of relevance, and the probability that one place is ahead of the next.
+//!
 //! The method ranks every list once, uncalibrated. Shares are then tried on the reported utilities ([`observed`])
 //! and the mixed-in cosines; the generator scores nothing again. The fit is judged on lists that it did not see:
 //! lists at even places by the fit to lists at odd places, and the reverse.

@@ -5,7 +5,6 @@
 //! least recently used files are deleted; a use from memory counts. Several servers may share a folder: if another
 //! server deleted a file, its passage is evaluated again. A fault of the folder does not fail a request, and a
 //! folder that stops answering does not block one ([`reader`]). Only the first of a series of faults is logged.
-//! series of faults is logged.
 
 mod file;
 mod reader;
