@@ -1,9 +1,9 @@
 //! Selection of further prompts, and the condition to stop.
 //!
-//! Let `V` be the covariance of the utilities. A prompt with design row `z` lowers it by `yy' / (σ² + z'y)`, `y =
-//! Vz`. The order of the first ranks matters: let `W` be the Laplacian of the pairs of adjacent ranks there, each
-//! weighted by the probability that its order is wrong. The gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts of a
-//! round are picked one by one, and `V` is updated after each.
+//! Let `V` be the covariance of the utilities. A prompt with design row `z` lowers it by `yy' / (σ² + z'y)`,
+//! `y = Vz`. The order of the first ranks matters: let `W` be the Laplacian of the pairs of adjacent ranks there,
+//! each weighted by the probability that its order is wrong. The gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts
+//! of a round are picked one by one, and `V` is updated after each.
 
 use std::collections::HashSet;
 

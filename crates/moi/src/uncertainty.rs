@@ -1,10 +1,10 @@
 //! Errors and diagnostics of a fit: noise level, mean squared errors of the utilities, rank, leave-one-out residuals.
 //!
-//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C
-//! Z0'`, and `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`, so
-//! `g` is the share of noise and `κ g` the noise variance. The profile likelihood is `-½ Σ ln V - ½ n ln(Σ y²/V /
-//! n)`; with the prior `g (1-g)` it gives the posterior of `g` on [0.03, 0.97]. At most `N` eigenvalues are not 0,
-//! so an N × N problem suffices.
+//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of
+//! `Z0 C Z0'`, and `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`,
+//! `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and `κ g` the noise variance. The profile likelihood is
+//! `-½ Σ ln V - ½ n ln(Σ y²/V / n)`; with the prior `g (1-g)` it gives the posterior of `g` on [0.03, 0.97]. At
+//! most `N` eigenvalues are not 0, so an N × N problem suffices.
 //!
 //! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). If the scores have less, it shrinks the
 //! utilities too much; if they have more, too little. Errors therefore are mean squared errors of the reported

@@ -4,8 +4,7 @@
 //! |---|---|---|
 //! | [`rank`] | nDCG, P, AP, RR, ERR, Bpref and others, as trec_eval computes them, under the names of ir-measures | Järvelin and Kekäläinen (2002); trec_eval |
 //! | [`recall`] | F, Fe, T, T': for lists whose number of relevant documents is unknown | *Beyond recall*, section 2.1 |
-//! | [`belief`] | SePer, semantic entropy, perplexity: a generator's belief as shown by sampled answers | Dai et
-//! al., *SePer*; Farquhar et al. (2024) |
+//! | [`belief`] | SePer, semantic entropy, perplexity: a generator's belief as shown by sampled answers | Dai et al., *SePer*; Farquhar et al. (2024) |
 //! | [`lexical`], [`bleu`], [`bert_score`] | exact match, token F1, ROUGE-L, BLEU, BERTScore | Rajpurkar et al. (2016); Lin (2004); Papineni et al. (2002); Zhang et al. (2020) |
 //! | [`citation`] | citation recall and precision | Gao et al. (2023), ALCE |
 //! | [`probability`] | expected calibration error, AUC | Naeini et al. (2015); Mann and Whitney |
@@ -33,10 +32,10 @@
 //!
 //! # A belief
 //!
-//! SePer is the probability that a generator's sampled answers `r_i` put on a reference answer `a`: `Σ_i w_i ·
-//! E(r_i, a)` with `w_i = exp(L_i) / Σ_j exp(L_j)`. `L_i` is the log-likelihood of answer `i`; an entailment model
-//! supplies `E(r_i, a)`, the probability that the answer entails the reference. The utility of passages is SePer
-//! with them minus SePer without.
+//! SePer is the probability that a generator's sampled answers `r_i` put on a reference answer `a`:
+//! `Σ_i w_i · E(r_i, a)` with `w_i = exp(L_i) / Σ_j exp(L_j)`. `L_i` is the log-likelihood of answer `i`; an
+//! entailment model supplies `E(r_i, a)`, the probability that the answer entails the reference. The utility of
+//! passages is SePer with them minus SePer without.
 //!
 //! ```
 //! use rag_metrics::belief::seper::{Against, Aggregate, soft};

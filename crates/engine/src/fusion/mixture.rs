@@ -155,8 +155,8 @@ impl Fusion {
     }
 
     /// Mixes the cosines of an embedding model, one per passage, into the retriever's side, with the shares of
-    /// `options`. Both are standardised within the list, because a cosine has no floor: unrelated texts are not at
-    /// 0. In a short list, differences far below the usual ones count for little.
+    /// `options`. Both are standardised within the list, because a cosine has no floor: that of unrelated texts
+    /// is not 0. In a short list, differences far below the usual ones count for little.
     ///
     /// Passages whose cosine is not a number were not evaluated. They come after the others, in their previous
     /// order, and are left out of the standardisation. The cosine of an `unreadable` passage is meaningless: such a

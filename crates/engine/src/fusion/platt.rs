@@ -1,8 +1,8 @@
 //! Platt scaling: a score becomes a probability of being relevant (Platt, 1999, "Probabilistic Outputs for Support Vector
 //! Machines").
 //!
-//! `P(relevant | x) = sigmoid(intercept + slope · x)`, fitted by maximum likelihood. The targets are smoothed, (n₊
-//! + 1) / (n₊ + 2) for the n₊ relevant scores and 1 / (n₋ + 2) for the n₋ others, so that perfectly separated
+//! `P(relevant | x) = sigmoid(intercept + slope · x)`, fitted by maximum likelihood. The targets are smoothed,
+//! (n₊ + 1) / (n₊ + 2) for the n₊ relevant scores and 1 / (n₋ + 2) for the n₋ others, so that perfectly separated
 //! scores have a finite slope. Newton's method with backtracking (Lin, Lin and Weng, 2007, "A note on Platt's
 //! probabilistic outputs").
 

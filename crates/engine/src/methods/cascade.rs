@@ -2,13 +2,13 @@
 //! are decided together.
 //!
 //! 0. **Cheap scores.** If the server has an embedding model, its cosines are mixed into the retriever's scores, or
-//!   into BM25 within the list. If a latency budget does not suffice for all, only the first passages get a cosine.
+//!    into BM25 within the list. If a latency budget does not suffice for all, only the first passages get a cosine.
 //! 1. **Choice.** These scores choose which passages the generator evaluates: all of up to twenty, the first of a
-//!   longer list ([`read_at_most`]). If some passages have a cosine, those without are not evaluated.
+//!    longer list ([`read_at_most`]). If some passages have a cosine, those without are not evaluated.
 //! 2. **Single passages.** log P(query | passage) - log P(query | no passage), one prompt per passage and one for
-//!   the zero, fused with the retriever's scores ([`crate::fusion`]).
+//!    the zero, fused with the retriever's scores ([`crate::fusion`]).
 //! 3. **Together.** If one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are
-//!   scored, utilities and position bias fitted, and the refined utilities replace those of stage 2.
+//!    scored, utilities and position bias fitted, and the refined utilities replace those of stage 2.
 //!
 //! Passages that were not evaluated come after the others, in the order of the scores that chose them. If a latency
 //! budget does not suffice for one passage, that is the order of all.

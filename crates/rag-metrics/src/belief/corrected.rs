@@ -39,8 +39,8 @@
 //! Monographs 84, 2014) with a fixed seed. Resamples come from the drawn clusters, shrunk by the estimated coverage
 //! (Chao and Jost, Ecology 93, 2012), and from as many undrawn clusters as Chao1 estimates. If the coverage
 //! estimate is 1 although a cluster has one answer, or if all answers share one cluster, an undrawn cluster of
-//! probability 1/(n+2) (Laplace) is added: ten equal answers do not prove certainty, and their error is 0.24, not
-//! 0. If every answer is its own cluster, there is no error, because nothing bounds the entropy from above.
+//! probability 1/(n+2) (Laplace) is added: ten equal answers do not prove certainty, and their error is 0.24,
+//! not 0. If every answer is its own cluster, there is no error, because nothing bounds the entropy from above.
 //! Intervals of 1.96 errors held the truth in 73 to 99 % of simulations at ten answers; least if a few clusters are
 //! frequent and many rare.
 //!

@@ -10,9 +10,9 @@
 //!   out of both sides together, so `SE(d)² = (n-1)/n Σ_i (d_(i) - d̄)²` with `d_(i) = a_(i) - b_(i)`. Answers that
 //!   agree across contexts make it smaller than the independent formula, answers that oppose each other larger.
 //!
-//! A measure whose standard error has another source keeps that error in a paired difference: its deviations `θ_(i)
-//! - θ̄` are scaled to it, so that the jackknife only supplies the correlation. If one side has no deviations,
-//! there is no visible correlation and the independent formula applies.
+//! A measure whose standard error has another source keeps that error in a paired difference: its deviations
+//! `θ_(i) - θ̄` are scaled to it, so that the jackknife only supplies the correlation. If one side has no
+//! deviations, there is no visible correlation and the independent formula applies.
 
 use numeric::{mean, real};
 
