@@ -156,7 +156,7 @@ fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
 #[derive(Default)]
 struct Premises {
     numbers: HashMap<Vec<usize>, usize>,
-    /// Of all pairs.
+    /// Total over all pairs.
     bytes: usize,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct References {
 }
 
 impl References {
-    /// Of the references that the model can read.
+    /// Leaves out references that the model cannot read.
     fn new(mut states: Vec<TokenStates>) -> Result<Self, EngineError> {
         let all = states.len();
         states.retain(|states| !states.unreadable);

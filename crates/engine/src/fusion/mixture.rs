@@ -29,13 +29,13 @@ pub const fn embedding_shares(source: Source) -> Shares {
 
 /// Usual standard deviations within a list (docs/experiments/ranking.md, "Short lists").
 mod typical {
-    /// Of utilities, in nats per token of the query.
+    /// Utilities, in nats per token of the query.
     pub const UTILITY: f64 = 0.55;
-    /// Of cosines.
+    /// Cosines.
     pub const COSINE: f64 = 0.165;
-    /// Of cosine plus retriever's score, both standardised.
+    /// Cosine plus retriever's score, both standardised.
     pub const OTHER_SIDE: f64 = 0.94;
-    /// Of a retriever's scores, as a share of the largest: their scale is unknown.
+    /// A retriever's scores, as a share of the largest: their scale is unknown.
     pub const RETRIEVER: f64 = 0.3;
 }
 
@@ -110,7 +110,7 @@ pub struct Fusion {
     pub report: FusionReport,
     /// Warnings for the caller.
     pub warning: Option<String>,
-    /// True if 0 is the floor of the list's scores. Also holds if `scores` covers only a part of the list.
+    /// True if 0 is the floor of the whole list's scores, even if `scores` covers only a part of the list.
     pub has_floor: bool,
     /// How many passages, the first by `scores`, the scores can compare: with an embedding model, the passages that
     /// have a cosine.

@@ -79,7 +79,7 @@ impl RerankRequest {
                 format!("is measured at the speed of the generator, and {} asks another model", method.name());
             return invalid("latency_budget_ms", problem);
         }
-        // If the generator is such a reranker is only known when its prompts are built.
+        // The generator may be such a reranker, which is only known when its prompts are built.
         let taken = method.takes_prefix() || (self.prefix.examples.is_empty() && method.knows_rerankers());
         if !self.prefix.is_built_in() && !taken {
             let problem =

@@ -36,7 +36,7 @@ impl Copies {
         Self { documents, passages }
     }
 
-    /// If any passage is a copy.
+    /// True if any passage is a copy.
     pub const fn any(&self) -> bool {
         self.documents.len() < self.passages
     }

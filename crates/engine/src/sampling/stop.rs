@@ -13,7 +13,7 @@ use prefix_scheduler::scheduler::generator::Sample;
 /// Ends a sample at the model's end of turn or at a stop string.
 pub(crate) struct TextStop {
     tokenizer: Arc<dyn Tokenizer>,
-    /// None is empty.
+    /// Not empty strings.
     stops: Vec<String>,
     /// Bytes of the longest stop string; 0 if there is none.
     longest: usize,

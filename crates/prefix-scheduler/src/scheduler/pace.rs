@@ -43,9 +43,9 @@ pub struct Pace(Mutex<Speeds>);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Speeds {
-    /// Of all steps: the speed at which the admitted work shrinks.
+    /// All steps: the speed at which the admitted work shrinks.
     all: Mean,
-    /// Of steps that fill at least a quarter of a batch: the speed of reading prompts.
+    /// Steps that fill at least a quarter of a batch: the speed of reading prompts.
     full: Mean,
     /// When the last full step ended.
     last: Option<Instant>,
