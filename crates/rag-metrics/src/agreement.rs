@@ -1,10 +1,10 @@
 //! Correlations of two lists of numbers: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, each with the
 //! two-sided p-value of the null hypothesis of independence. Values and p-values agree with `scipy.stats`.
 //!
-//! - tau-b = (C - D) / sqrt((n0 - n1)(n0 - n2)), n0 = n(n-1)/2, n1 and n2 the tied pairs of each side; tau-c = 2 (C
-//!   - D) / (n^2 (m - 1) / m), m the fewer distinct values of the two sides. C - D by merge sort (Knight, 1966). p
-//!   is exact for untied lists of at most 33 (or with at most one discordant pair); otherwise the normal
-//!   approximation with the variance for ties.
+//! - tau-b = (C - D) / sqrt((n0 - n1)(n0 - n2)), n0 = n(n-1)/2, n1 and n2 the tied pairs of each side;
+//!   tau-c = 2 (C - D) / (n^2 (m - 1) / m), m the fewer distinct values of the two sides. C - D is found by merge sort
+//!   (Knight, 1966). p is exact for untied lists of at most 33, or with at most one discordant pair. Otherwise it is the
+//!   normal approximation with the variance for ties.
 //! - rho is Pearson's r of mid-ranks. The p-values of rho and r come from Student's t with n - 2 degrees of
 //!   freedom.
 //!

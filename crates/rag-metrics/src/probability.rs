@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn calibration_by_hand() {
-        // Two bins: (0.1, 0.3) with shares (0, 1) and (0.6, 0.8) with (1, 1). Gaps: |.4 - 1| / 4 + |1.4 - 2| / 4 = 0.3.
+        // Two bins: (0.1, 0.3) with shares (0, 1) and (0.6, 0.8) with (1, 1). Gaps: |0.4 - 1| / 4 + |1.4 - 2| / 4 = 0.3.
         let (p, relevant) = ([0.8, 0.1, 0.3, 0.6], [true, false, true, true]);
         assert!(near(expected_calibration_error(&p, &relevant, 2), 0.3));
         // One bin: |1.8 - 3| / 4. Four or more: 0.1 + 0.7 + 0.4 + 0.2 over 4.

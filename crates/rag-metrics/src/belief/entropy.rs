@@ -80,7 +80,7 @@ mod tests {
         let clusters = Clusters { of: vec![0, 1, 2, 2], founders: vec![0, 1, 2] };
         let likelihoods = [-10.0, -80.0, -80.1, -80.1].map(|sum| Likelihood { sum, tokens: 20 });
         let entropy = semantic(&clusters, &Weighting::Sum.weights(&likelihoods));
-        // Without it, the others have shares of 1 and 2 e^-.1, 0.651 nats; three quarters of the square of that
+        // Without it, the others have shares of 1 and 2 e^-0.1, 0.651 nats; three quarters of the square of that
         // remain.
         let share = 1.0 / (1.0 + 2.0 * (-0.1_f64).exp());
         let left = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();

@@ -29,8 +29,8 @@ fn the_retrievers_scores_or_bm25() {
 fn an_embedding_model_is_a_part_of_the_other_side() {
     let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
         .with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
-    // The cosines' variance is (3 · 0.08 / 3 + 2/9 · .165²) / (3 + 2/9) = 0.026705, their deviation 0.163417:
-    // The mean of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = 0.676552, their deviation 0.822528:
+    // The cosines' variance is (3 · 0.08 / 3 + 2/9 · 0.165²) / (3 + 2/9) = 0.026705, their deviation 0.163417:
+    // The mean of the scores is (3 · 2 / 3 + 2/9 · 0.9²) / (3 + 2/9) = 0.676552, their deviation 0.822528:
     // 0.6 · (-1.22386, 0, 1.22386) + 0.4 · (1.21576, 0, -1.21576)
     let expected = [-0.248_011, 0.0, 0.248_011];
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
@@ -78,7 +78,7 @@ fn learnt_shares_are_mixed() {
 }
 
 /// Worked by hand: the first two cosines as in the test above, 0.1 and -0.1 from their mean of 0.3. Their variance is (2 · 0.01 + 0.5 ·
-/// .165²) / 2.5 = 0.013445, their deviation 0.115953; that of the scores 3 and 2 is (2 · 0.25 + 0.5 · .9²) / 2.5 = 0.362, 0.601664.
+/// 0.165²) / 2.5 = 0.013445, their deviation 0.115953; that of the scores 3 and 2 is (2 · 0.25 + 0.5 · 0.9²) / 2.5 = 0.362, 0.601664.
 /// 0.6 · (0.1 / 0.115953, -0.1 / 0.115953) + 0.4 · (-0.5 / 0.601664, 0.5 / 0.601664)
 #[test]
 fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
@@ -149,7 +149,7 @@ fn a_tie_of_two_sides_is_a_tie() {
     fusion.report.weight = 0.4;
     let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
     // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at 0.4 · 2.5 / 20.274 =
-    // 0.0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = 0.5477: ∓0.7167. f = ±(0.4439 - 0.4300) = ±0.0139.
+    // 0.0493. The others over √((2 · 0.3925² + 2/4 · 0.94²) / 2.5) = 0.5477: ∓0.7167. f = ±(0.4439 - 0.4300) = ±0.0139.
     // A nat is 0.4 / 20.274 = 0.01973 of f.
     let expected = [-1.79, -3.21];
     assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");

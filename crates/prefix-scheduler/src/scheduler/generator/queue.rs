@@ -2,10 +2,9 @@
 //!
 //! The most urgent active request is the leader; among equally urgent ones, the one with the fewest tokens left. It
 //! takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
-//! that a new request waits for the current step. The step also takes work that adds little time or that lets
-//! requests run together: one token of each growing sample, up to an eighth of a batch; requests that finish within
-//! the rest of the quantum; and, if the leader's samples grow, the prompts of other sampling requests, so that all
-//! samples grow together.
+//! that a new request waits for the current step. The step also takes work that adds little time: one token of
+//! each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
+//! leader's samples grow, it takes the prompts of other sampling requests, too, so that all samples grow together.
 //!
 //! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. This
 //! minimum is at most half a quantum, because a step that pays them must pay more than accumulates in it. They are
