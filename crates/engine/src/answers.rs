@@ -1,4 +1,5 @@
-//! Prompts that ask for the answer to a question, with any of its passages in any order. Their words are those of `task`.
+//! Prompts that ask for the answer to a question, with any of its passages in any order. Module `task` has their
+//! words.
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction] [passage]* [question, end of the chat template, cue] [answer or label, scored or sampled]
@@ -45,9 +46,9 @@ pub(super) struct Asked<'a> {
     pub task: &'a Task,
     pub question: &'a str,
     pub passages: &'a [Passage],
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
-    /// True if passages may be cut to fit; the server's default where `None`.
+    /// True if passages may be cut to fit; `None` for the server's default.
     pub truncate: Option<bool>,
     /// Answers that are to be scored.
     pub references: &'a [String],
@@ -59,7 +60,7 @@ pub(super) struct AnswerPrompts {
     prefix: Segment,
     context_free_prefix: Segment,
     passages: Vec<Segment>,
-    /// Stand before the passages of a prompt; empty if they have no numbers.
+    /// Precede the passages of a prompt; empty if passages have no numbers.
     numbers: Vec<Vec<Token>>,
     cue: Segment,
     /// The answers of a task with labels; scored.
@@ -74,7 +75,7 @@ fn scored(language: &Language, answer: &str) -> Segment {
 }
 
 impl AnswerPrompts {
-    /// For short answers, from a question ([`Language::query`]) and passages that are tokenised and fit already.
+    /// For short answers. The question ([`Language::query`]) and the passages are tokenised already, and fit.
     pub fn new(language: &Language, question: &[Token], passages: impl IntoIterator<Item = Arc<[Token]>>) -> Self {
         Self::for_task(language, &Task::default(), question, passages, Vec::new())
     }
@@ -99,8 +100,8 @@ impl AnswerPrompts {
         }
     }
 
-    /// Tokenises and cuts to fit. `longest` is the number of passages in the longest prompt, `room` the tokens that an
-    /// answer may take. Also returns how many tokens were cut from the end of each passage.
+    /// Tokenises and cuts to fit. `longest` is the number of passages in the longest prompt, `room` the most tokens
+    /// of an answer. Also returns how many tokens were cut from the end of each passage.
     pub fn fitted(
         (language, context): (&Language, usize),
         limits: &Limits,
@@ -129,12 +130,13 @@ impl AnswerPrompts {
         Ok((Self::for_task(language, asked.task, &question, tokens, references), cut))
     }
 
-    /// A passage as it stands in prompts, without a number.
+    /// A passage without its number, as prompts hold it.
     pub fn passage(&self, index: usize) -> &Segment {
         &self.passages[index]
     }
 
-    /// The segments of a prompt with these passages, in this order. A passage without text is not read, but its number is taken.
+    /// The segments of a prompt with these passages, in this order. A passage without text is left out, but its
+    /// number is used.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
         let is_read = |index: &usize| !self.passages[*index].tokens.is_empty();
         let prefix = if order.iter().any(is_read) { &self.prefix } else { &self.context_free_prefix };
@@ -146,17 +148,18 @@ impl AnswerPrompts {
         std::iter::once(prefix.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
     }
 
-    /// The prompts that end in a scored label, one for each label; none for tasks without labels.
+    /// The prompts that end in a scored label, one per label; none for tasks without labels.
     pub fn labelled(&self, order: &[usize]) -> Vec<Vec<Segment>> {
         self.answered(order, &self.labels)
     }
 
-    /// The prompts that end in a scored reference, one for each reference.
+    /// The prompts that end in a scored reference, one per reference.
     pub fn referenced(&self, order: &[usize]) -> Vec<Vec<Segment>> {
         self.answered(order, &self.references)
     }
 
-    /// Tokens that the references take after each prompt: the last of each is predicted and never read. Equal ones are one.
+    /// Tokens that the references add to each prompt. The last token of each is predicted, not evaluated. Equal
+    /// references count once.
     pub fn reference_tokens(&self) -> usize {
         let distinct: HashSet<&[Token]> = self.references.iter().map(|reference| &*reference.tokens).collect();
         distinct.into_iter().map(|tokens| tokens.len().saturating_sub(1)).sum()
@@ -209,7 +212,7 @@ mod tests {
         assert!(long.contains("numbers, as in [1] or [2][3].\n\n[2] Document: a"), "{long}");
     }
 
-    /// Everything that is stored depends on these texts: they change with `TEMPLATE_VERSION` only.
+    /// All stored results depend on these texts: change them only together with `TEMPLATE_VERSION`.
     #[test]
     fn the_prompt_of_a_short_answer_keeps_its_text() {
         let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);

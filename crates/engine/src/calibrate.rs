@@ -17,11 +17,11 @@ pub struct Labelled {
     pub question: String,
     /// The reference answer whose likelihood is measured. Must not be empty.
     pub answer: String,
-    /// Passages in the given order.
+    /// Passages in input order.
     pub passages: Vec<Passage>,
-    /// For each passage, whether it supports the answer. Missing entries count as false.
+    /// For each passage, if it supports the answer. Missing entries count as false.
     pub gold: Vec<bool>,
-    /// Most tokens of a passage; `None` for no bound but the context.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
 }
 
@@ -33,8 +33,8 @@ pub struct PositionMeter {
 }
 
 impl PositionMeter {
-    /// log P(answer | passages in this order, question) in nats, for each order of passage indices. An order may leave
-    /// passages out. Leading passages that several orders share are evaluated once.
+    /// log P(answer | passages in this order, question) in nats, for each order of passage indices. An order may
+    /// leave passages out. Leading passages that several orders share are evaluated once.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault. Invalid input and an exceeded token limit are refused before any evaluation.
@@ -86,12 +86,13 @@ impl PositionMeter {
         Ok((plan, answers))
     }
 
-    /// The position profile of one question, in nats, first position to last: the answer's log-likelihood with the supporting
-    /// passage at each position and the others in their given order, minus the mean over the positions. With several
-    /// supporting passages, the mean over them.
+    /// The position profile of one question, in nats, first position to last. An entry is the answer's
+    /// log-likelihood with the supporting passage at that position and the others in input order, minus the mean
+    /// over the positions. Several supporting passages are averaged.
     ///
     /// # Errors
-    /// As [`PositionMeter::likelihoods`]; also where no passage is marked as supporting, or there are fewer than two passages.
+    /// As [`PositionMeter::likelihoods`]; also if no passage is marked as supporting, or there are fewer than two
+    /// passages.
     pub async fn profile(&self, call: &Call, task: &Labelled) -> Result<Vec<f64>, EngineError> {
         let n = task.passages.len();
         if n < 2 {

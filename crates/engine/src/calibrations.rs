@@ -6,10 +6,10 @@ use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::mixture::Fusion;
 use crate::types::{Learnt, RerankRequest, Shares};
 
-/// A calibration that was passed over.
+/// A calibration exists but does not apply.
 const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
                                          to a request with an instruction or examples";
-/// The warning if the method has a calibration that does not apply.
+/// The warning if the method's calibration does not apply without an embedding model.
 pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model or with \
                                            other settings of it, and is not applied: run `rerankd calibrate --ranking` again";
 
@@ -17,7 +17,7 @@ pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measur
 const OTHER_MODEL: &str = "this method's calibration was measured with another model beside the generator, or other settings \
                            of it, and is not applied: run `rerankd calibrate --ranking` again";
 
-/// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` if one may.
+/// Why no calibration applies to a request that does not set the fusion; `None` if one may apply.
 fn inapplicable(request: &RerankRequest) -> Option<String> {
     if !request.prefix.is_built_in() {
         return Some(NOT_CALIBRATED.to_owned());
@@ -30,14 +30,14 @@ fn inapplicable(request: &RerankRequest) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct Calibrations(Mutex<Vec<Calibration>>);
 
-/// The calibrations of a method. Which one holds is known once the embedding model was asked, or could not be.
+/// The calibrations of a method. The choice between them follows the answer of the embedding model.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Applicable {
     /// Without cosines.
     pub alone: Option<Calibration>,
     /// With the cosines of the embedding model.
     pub with_embedding: Option<Calibration>,
-    /// Why none of those that there are for the method and the list applies.
+    /// Why none of the calibrations applies.
     pub why_none: Option<&'static str>,
 }
 
@@ -46,12 +46,12 @@ impl Applicable {
         self.alone.is_none() && self.with_embedding.is_none()
     }
 
-    /// Why a request that there are calibrations for is answered without one.
+    /// Why a request is answered without a calibration although some exist.
     pub fn passed_over(&self, request: &RerankRequest) -> Option<String> {
         if self.is_empty() && self.why_none.is_none() {
             return None;
         }
-        // Reasons that no other calibration would remove come first.
+        // Reasons that no other calibration could remove come first.
         inapplicable(request).or_else(|| self.why_none.map(str::to_owned))
     }
 
@@ -69,20 +69,20 @@ impl Applicable {
 /// Without cosines mixed in, and with them.
 type Found = (Option<Calibration>, Option<Calibration>);
 
-/// Why none of the calibrations that are held applies to a request.
+/// Why none of the calibrations applies to a request.
 enum Missing {
-    /// None is of its method.
+    /// None is for its method.
     Method,
-    /// None is for what is mixed into its list: the first one's mix.
+    /// None is for the source that is mixed in. Holds the mix of the first one.
     Source(Option<Mix>),
-    /// All are of another reranker or embedding model, or of other settings of it.
+    /// All are for another reranker or embedding model, or for other settings of it.
     Model,
-    /// All were measured with an embedding model: another one, or none is asked.
+    /// All were measured with an embedding model: another one, or the request asks none.
     Embedding { asked: bool },
 }
 
 impl Missing {
-    /// The warning for the caller; `None` if nobody calibrated for requests of this kind.
+    /// The warning for the caller; `None` if no calibration exists for requests of this kind.
     fn warning(&self) -> Option<&'static str> {
         match self {
             Self::Method | Self::Source(_) | Self::Embedding { asked: false } => None,
@@ -93,7 +93,7 @@ impl Missing {
 }
 
 impl Calibrations {
-    /// Replaces all of them. True where the new ones differ.
+    /// Replaces all of them. True if the new ones differ.
     pub fn replace(&self, calibrations: Vec<Calibration>) -> bool {
         let mut held = self.lock();
         let differ = *held != calibrations;
@@ -107,9 +107,9 @@ impl Calibrations {
         self.lock().clone()
     }
 
-    /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
-    /// another mix. `sha256` identifies the reranker or embedding model: the method's own, or that of the
-    /// cosines that it mixes in.
+    /// The calibrations that apply to a request. None apply if the request sets the fusion itself, because scores
+    /// were calibrated for another mix. `sha256` identifies the method's reranker or embedding model, or the
+    /// embedding model whose cosines it mixes in.
     pub(super) fn of(&self, request: &RerankRequest, sha256: Option<&str>) -> Applicable {
         if !request.fusion.is_left_to(request.method()) {
             return Applicable::default();
@@ -120,13 +120,13 @@ impl Calibrations {
         }
     }
 
-    /// True if those of a request's method and list were all measured with an embedding model.
+    /// True if all calibrations for a request's method and list were measured with an embedding model.
     pub(super) fn only_with_embedding(&self, request: &RerankRequest) -> bool {
         request.fusion.is_left_to(request.method())
             && matches!(self.find(request, None), Err(Missing::Embedding { .. }))
     }
 
-    /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
+    /// Why [`Self::of`] finds none for a request that sets neither prompts nor fusion; the text of an error.
     pub(super) fn why_none(&self, request: &RerankRequest, sha256: Option<&str>) -> String {
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let name = method.name();
@@ -154,7 +154,7 @@ impl Calibrations {
         }
     }
 
-    /// The calibrations without and with cosines mixed in, one of them at least; or why there is none.
+    /// The calibrations without and with cosines mixed in, at least one of them; or why there is none.
     fn find(&self, request: &RerankRequest, sha256: Option<&str>) -> Result<Found, Missing> {
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let all = self.lock();
@@ -166,7 +166,7 @@ impl Calibrations {
             return Err(Missing::Source(first.mix));
         }
         let (model, embedding) = if method.passage_model().is_some() { (sha256, None) } else { (None, sha256) };
-        // A calibration with an embedding model says nothing without one.
+        // A calibration with an embedding model does not hold without one.
         let fitting: Vec<&Calibration> =
             of_list.into_iter().filter(|one| one.embedding.is_none() || embedding.is_some()).collect();
         if fitting.is_empty() {
@@ -231,12 +231,13 @@ mod tests {
         assert_eq!(alone_of(&unscored), None, "BM25 in place of the retriever's scores");
         let method = methods::find("query-generation");
         assert_eq!(alone_of(&RerankRequest { method, ..unscored.clone() }), Some(alone.clone()));
-        // It mixes nothing in by itself.
+        // It mixes in no other scores.
         let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
         assert_eq!(alone_of(&RerankRequest { method, fusion: off, ..unscored }), Some(alone.clone()));
         let method = methods::find("moi");
         assert_eq!(alone_of(&RerankRequest { method, ..request.clone() }), None);
-        // Beside an embedding model, that of this model's file; the other one is for the case that it fails.
+        // With an embedding model: the calibration for this model's file, and the one without, in case the model
+        // fails.
         let mix = |embedding| Some(Mix { source: Source::Retriever, weight: 0.2, embedding });
         let beside = Calibration { embedding: Some("ab".into()), mix: mix(Some(0.9)), ..cascade.clone() };
         assert!(!beside.replaces(&cascade));
@@ -284,7 +285,7 @@ mod tests {
         let mut joint = request("moi", 3);
         joint.moi.outcome = MoiOutcome::Joint;
         assert!(inapplicable(&joint).unwrap().contains("moi is calibrated with its default options"));
-        // Utilities of one window are nats, those of several are ranks.
+        // Utilities of one window are nats; utilities of several windows are ranks.
         assert!(inapplicable(&request("first", 21)).unwrap().contains("first gives ranks"));
         let mut unscored = request("retriever", 3);
         unscored.passages[1] = scored(None);

@@ -21,7 +21,7 @@ pub(crate) fn check_question(question: &str, limits: &Limits) -> Result<(), Engi
     Ok(())
 }
 
-/// Refuses passages that exceed the limits. Prompts read nothing of an empty one.
+/// Refuses passages that exceed the limits. Prompts leave an empty passage out.
 pub(crate) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if passages.len() > limits.passages {
@@ -41,7 +41,7 @@ pub(crate) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<()
     Ok(())
 }
 
-/// Refuses a passage without text, where every passage has its place in what is measured and nobody would hear a warning.
+/// Refuses a passage without text, for results with an entry per passage and no warnings.
 pub(crate) fn refuse_blank(passages: &[Passage]) -> Result<(), EngineError> {
     let refused = |index| EngineError::invalid(format!("passages[{index}].text"), "must not be empty");
     passages.iter().position(Passage::is_blank).map_or(Ok(()), |index| Err(refused(index)))

@@ -1,7 +1,7 @@
-//! Citations of an answer, checked by the entailment model (ALCE; the measures are in [`rag_metrics::citation`]).
+//! Citations of an answer, checked by the entailment model (ALCE; [`rag_metrics::citation`] has the measures).
 //!
-//! The premise is the text of the cited passages, a line each, after their titles, as in the authors' program. Only the pairs that
-//! the measures need are judged, in at most three rounds.
+//! The premise is the text of the cited passages, one per line, each after its title, as in the authors' program.
+//! Only the pairs that the measures need are judged, in at most three rounds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +23,12 @@ const MOST_STATEMENTS: usize = 1_000;
 const MOST_CITATIONS: usize = 10_000;
 /// Most citations of a statement.
 const MOST_CITED: usize = 256;
-/// Most bytes of a premise: more than an entailment model reads. The rest is cut at its end, as the model would.
+/// Most bytes of a premise: more than an entailment model reads. The end is cut, as the model would cut it.
 const PREMISE_BYTES: usize = 64 << 10;
-/// Most bytes of a question before a statement: some 250 tokens of 512. Its end is kept.
+/// Most bytes of a question before a statement: some 250 of 512 tokens. The end of the question is used.
 const QUESTION_BYTES: usize = 1_024;
-/// Most bytes of the premises of all pairs. Each statement may cite every passage, and every pair is read for itself.
+/// Most bytes of the premises of all pairs. Each statement may cite every passage, and each pair is evaluated
+/// separately.
 const MOST_BYTES: usize = 16 << 20;
 
 /// An answer with the passages that it cites.
@@ -39,7 +40,7 @@ pub struct CitationRequest {
     pub passages: Vec<Passage>,
     /// Precedes every statement; may be empty.
     pub question: String,
-    /// Least probability of entailment of a supported statement; the likeliest verdict decides if `None`.
+    /// Least probability of entailment of a supported statement; if `None`, the likeliest verdict decides.
     pub threshold: Option<f64>,
     /// The cost of citations without a passage.
     pub out_of_range: OutOfRange,
@@ -52,7 +53,8 @@ pub struct CitationReport {
     pub statements: Vec<Statement>,
     /// The measures.
     pub citations: Citations,
-    /// For each statement the probability that all its passages entail it, and that each alone does; `None` if not judged.
+    /// For each statement, the probability that its passages together entail it, and that each of them does; `None`
+    /// if not judged.
     pub entailment: Vec<(Option<f64>, Vec<Option<f64>>)>,
     /// Number of pairs that the model judged.
     pub judged_pairs: usize,
@@ -106,7 +108,7 @@ impl CitationRequest {
         joined
     }
 
-    /// If cited passages have no text.
+    /// True if the cited passages have no text.
     fn is_blank(&self, passages: &[usize]) -> bool {
         passages.iter().all(|index| self.passages[*index].is_blank())
     }
@@ -116,7 +118,8 @@ impl CitationRequest {
         passages.iter().map(bytes).sum()
     }
 
-    /// A statement as it is judged, after the end of the question: a model that reads a few hundred tokens cuts what follows a long one.
+    /// A statement as judged, after the end of the question. A model that reads a few hundred tokens would cut the
+    /// statement after a long question.
     fn hypothesis(&self, statement: &Statement) -> String {
         let question = unmarked(&self.question).trim();
         let from = question.len().saturating_sub(QUESTION_BYTES);
@@ -149,16 +152,16 @@ fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
     Ok(statements)
 }
 
-/// Premises that were given a number.
+/// Premises with a number.
 #[derive(Default)]
 struct Premises {
     numbers: HashMap<Vec<usize>, usize>,
-    /// Of all pairs so far.
+    /// Total over all pairs.
     bytes: usize,
 }
 
 impl Premises {
-    /// The pairs without a number, once each.
+    /// Each pair without a number, once.
     fn open(&mut self, request: &CitationRequest, pairs: &[CitedPair]) -> Result<Vec<Vec<usize>>, EngineError> {
         let mut open: Vec<Vec<usize>> = Vec::new();
         for pair in pairs.iter().filter(|pair| !self.numbers.contains_key(&pair.passages)) {
@@ -187,7 +190,7 @@ impl CitationChecker {
     /// Checks the citations of an answer.
     ///
     /// # Errors
-    /// As [`check_citations`]; that no entailment model is configured.
+    /// As [`check_citations`]; also if no entailment model is configured.
     pub async fn check(&self, call: &Call, request: CitationRequest) -> Result<CitationReport, EngineError> {
         check_citations(call, &self.limits, request, self.models.judge()?).await
     }
@@ -196,8 +199,8 @@ impl CitationChecker {
 /// Checks the citations of an answer.
 ///
 /// # Errors
-/// [`EngineError`] with the field at fault; [`EngineError::Pairs`] if more pairs are needed than `limits` allow; that the
-/// entailment model cannot be loaded.
+/// [`EngineError`] with the field at fault; [`EngineError::Pairs`] if more pairs are needed than `limits` allow; or
+/// if the entailment model cannot be loaded.
 pub async fn check_citations(
     call: &Call,
     limits: &Limits,
@@ -238,7 +241,7 @@ pub async fn check_citations(
         verdicts.judge(judged.filter_map(numbered).collect(), Rule::Strict).await?;
         for pair in needed {
             if request.is_blank(&pair.passages) {
-                // An empty passage supports nothing, and no model is asked.
+                // An empty passage supports nothing; the model is not asked.
                 probabilities.insert(pair.clone(), 0.0);
                 check.absorb(pair, false);
                 continue;
@@ -307,7 +310,7 @@ mod tests {
         assert_eq!(read("\u{feff}It was [1].").unwrap(), read("It was [1].").unwrap());
     }
 
-    /// Behind a question of 600 tokens the statement was cut off, and all of them had one verdict.
+    /// After a question of 600 tokens the statement was cut off, and all statements had one verdict.
     #[test]
     fn the_end_of_a_long_question_stands_before_a_statement() {
         let statement = &statements("It was Moira Kell [1].")[0];

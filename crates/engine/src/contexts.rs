@@ -1,5 +1,5 @@
 //! Readings of several contexts of one question: the likelihood of a reference answer, the generator's answer, and
-//! which distribution it draws its first token. One plan holds all contexts, and each prompt is evaluated once.
+//! the distribution of its first token. One plan holds all contexts, and each prompt is evaluated once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, NodeId, Plan, Segment};
 use prefix_scheduler::scheduler::generator::Event;
 
-/// A question, its passages, and the contexts that are read.
+/// A question, its passages and the contexts to read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ContextsRequest {
     /// The question; not empty.
@@ -22,15 +22,16 @@ pub struct ContextsRequest {
     pub task: Task,
     /// The passages.
     pub passages: Vec<Passage>,
-    /// Passage indices of each context, in the order of reading; at least one context.
+    /// Passage indices of each context, in prompt order; at least one context.
     pub contexts: Vec<Vec<usize>>,
-    /// The reference answer whose likelihood is measured; `None` measures none.
+    /// The reference answer whose likelihood is measured, if any.
     pub reference: Option<String>,
-    /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with its likeliest label.
+    /// Most tokens of a greedy answer, 1 to 512; `None` for no answer. A task with labels is answered with its
+    /// likeliest label.
     pub answer_tokens: Option<usize>,
     /// True if [`ContextReading::first_token`] is wanted.
     pub first_token: bool,
-    /// Most tokens of a passage; bounded by the context only if `None`.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
 }
 
@@ -39,9 +40,10 @@ pub struct ContextsRequest {
 pub struct ContextReading {
     /// log P(reference | context, question) in nats, the mean over the tokens of the reference.
     pub reference: Option<f64>,
-    /// The greedy answer; of a task with labels the likeliest one.
+    /// The greedy answer; for a task with labels, the likeliest label.
     pub answer: Option<String>,
-    /// Natural log-probability of every token of the vocabulary as the first of the answer, at temperature 1; empty unless wanted.
+    /// Natural log-probability of each vocabulary token as the answer's first, at temperature 1; empty unless
+    /// wanted.
     pub first_token: Vec<f32>,
 }
 
@@ -49,7 +51,7 @@ pub struct ContextReading {
 struct Nodes {
     reference: Option<NodeId>,
     sample: Option<NodeId>,
-    /// One for each label of the task, where an answer is wanted.
+    /// One per label of the task, if an answer is wanted.
     labels: Vec<NodeId>,
 }
 
@@ -57,10 +59,10 @@ struct Reading {
     plan: Plan,
     /// One per distinct context.
     nodes: Vec<Nodes>,
-    /// For each context of the request its place in `nodes`.
+    /// For each context of the request, its index in `nodes`.
     place: Vec<usize>,
     stop: Arc<TextStop>,
-    /// True if answers are wanted, and not first tokens alone.
+    /// True if answers are wanted, not only first tokens.
     answers: bool,
 }
 
@@ -108,7 +110,7 @@ impl ContextReader {
             for nodes in &reading.nodes {
                 let sample = nodes.sample.map(|node| outcome.samples.get(&node).ok_or_else(missing)).transpose()?;
                 let sums: Vec<f64> = nodes.labels.iter().map(|node| outcome.scores[node.0].iter().sum()).collect();
-                // The first of equal ones.
+                // The first of equal labels.
                 let label = descending(&sums).first().copied();
                 let greedy = || sample.filter(|_| reading.answers).map(|sample| reading.stop.text(sample).0);
                 let answer = label.map(|label| task.labels()[label].clone()).or_else(greedy);
@@ -126,7 +128,8 @@ impl ContextReader {
     fn plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
         let generator = self.sampler.models.answering()?;
         let language = &generator.language;
-        // A label is scored, not drawn, and has the room of the longest one; only a first token may be drawn beside it.
+        // A label is scored, not drawn, and its room is that of the longest label. Only a first token may also be
+        // drawn.
         let most = request.answer_tokens.filter(|_| request.task.labels().is_empty()).unwrap_or(1);
         let options = SampleOptions { max_tokens: Some(most), ..SampleOptions::greedy() };
         let stop = options.text_stop(language);

@@ -1,9 +1,9 @@
-//! How many tokens a request will take, before it is tokenised, and if it is admitted.
+//! How many tokens a request will take, estimated before tokenisation, and if it is admitted.
 //!
-//! The estimate counts bytes: those of the passages, and the query once for each. The generator's [`Estimator`] learns the tokens per
-//! byte for each method and size class of lists, because most methods read a passage several times, and some of them more often the
-//! longer the list. Only the lengths of the texts are read, so an estimate costs microseconds. It is never above the limits of a
-//! request.
+//! The estimate counts bytes: each passage, plus the query once per passage. The generator's [`Estimator`] learns
+//! the tokens per byte for each method and size class of lists, because most methods evaluate a passage several
+//! times, and some do so more often in longer lists. Only text lengths are used, so an estimate takes microseconds.
+//! It never exceeds the limits of a request.
 
 use super::models::GeneratorModel;
 use crate::types::{
@@ -20,21 +20,21 @@ const FRAME: usize = 128;
 
 // The options of a class.
 
-/// Orders of a design are named.
+/// The request sets the orders of a design.
 const ORDERS: u16 = 1;
 /// The utility is measured, too.
 const INLINE: u16 = 2;
-/// The prompt prefix is the caller's.
+/// The request sets the prompt prefix.
 const OPENING: u16 = 4;
 /// Answers from whole contexts are evaluated, too.
 const END_TO_END: u16 = 8;
-/// What is returned is compressed.
+/// The returned passages are compressed.
 const COMPRESSED: u16 = 16;
 /// Answers are judged, too.
 const JUDGED: u16 = 32;
 /// Answers are drawn, too.
 const BELIEF: u16 = 64;
-/// The depth of a design is named.
+/// The request sets the depth of a design.
 const DEPTH: u16 = 128;
 /// The first bit of the design of the prompts.
 const DESIGN: u32 = 8;
@@ -49,7 +49,7 @@ const fn option(bit: u16, set: bool) -> u16 {
 pub(super) struct Size {
     class: Class,
     bytes: usize,
-    /// Most tokens that it may take.
+    /// The most tokens that it may take.
     most: usize,
     kind: Kind,
 }
@@ -64,12 +64,12 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Learns from the request, which took so many tokens. Other requests of its call may have taken some, too.
+    /// Learns from the tokens that the request took. Other requests of its call may have taken more.
     pub fn learn(&self, tokens: usize) {
         self.estimator.learn(self.size.class, self.size.bytes, tokens);
     }
 
-    /// Learns from the request, which was the only one of its call since.
+    /// Learns from the request, if the call has had no other request since admission.
     pub fn learn_from(&self, call: &Call) {
         self.learn(call.spent().saturating_sub(self.before));
     }
@@ -86,11 +86,12 @@ impl Size {
         Self { kind: Kind::Reads, ..self }
     }
 
-    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is admitted
-    /// once: its size includes all that it does later.
+    /// Admits a request of this size to the queue of a generator, if it can end in time after the work that is
+    /// already admitted. A call is admitted once: its size includes all later work.
     ///
     /// # Errors
-    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
+    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time even on an idle
+    /// machine.
     pub fn admit(self, call: &Call, model: &GeneratorModel) -> Result<Admitted, EngineError> {
         let estimator = model.scheduler().estimator().clone();
         model.scheduler().admit(call, self.tokens(&estimator), self.kind)?;
@@ -101,17 +102,17 @@ impl Size {
         estimator.tokens(self.class, self.bytes).clamp(1, self.most.max(1))
     }
 
-    /// The ranking, and the utility that is measured beside it.
+    /// The ranking and its inline utility.
     pub fn of_rerank(request: &RerankRequest, limits: usize) -> Self {
         Self::ranking(request, request.inline.as_ref(), limits)
     }
 
-    /// The ranking alone.
+    /// Only the ranking.
     pub fn of_ranking(request: &RerankRequest, limits: usize) -> Self {
         Self::ranking(request, None, limits)
     }
 
-    /// The utility alone.
+    /// Only the utility.
     pub fn of_inline(request: &RerankRequest, inline: &Inline, limits: usize) -> Self {
         let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
         Self::new("inline", 0, request.passages.len(), measured(request, inline), most)
@@ -120,7 +121,7 @@ impl Size {
     fn ranking(request: &RerankRequest, inline: Option<&Inline>, limits: usize) -> Self {
         let passages = bytes(&request.passages, request.passage_tokens);
         let queries = (request.query.len() + FRAME).saturating_mul(request.passages.len());
-        // Other methods do not read it.
+        // Other methods ignore it.
         let orders = request.moi.orders.filter(|_| request.method().name() == "moi");
         let ranked = passages.saturating_add(queries).saturating_mul(orders.unwrap_or(1));
         let sampled = inline.map_or(0, |inline| measured(request, inline));
@@ -175,7 +176,7 @@ impl Size {
         let alone = context.saturating_mul(passages).saturating_add(whole).saturating_add(free);
         let judged = request.annotators.contains(&Annotator::AnswerJudgement);
         let references: usize = request.references.iter().map(String::len).fold(0, usize::saturating_add);
-        // The answers are short beside the references.
+        // The answers are short compared with the references.
         let answers = passages.saturating_add(contexts.len());
         let judging = if judged { references.saturating_add(FRAME.saturating_mul(answers)) } else { 0 };
         let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone).saturating_add(judging);
@@ -198,7 +199,7 @@ fn length(passage: &Passage, most: Option<usize>) -> usize {
     (passage.title.len() + passage.text.len()).min(most.max(passage.title.len()))
 }
 
-/// Bytes of the utility beside a ranking: the given and the new order of the passages that are returned, and none.
+/// Bytes of the inline utility: the input order and the new order of the returned passages, and the empty context.
 fn measured(request: &RerankRequest, inline: &Inline) -> usize {
     let all = request.passages.len().max(1);
     let returned = request.top_n.unwrap_or(all).min(all);
@@ -207,13 +208,13 @@ fn measured(request: &RerankRequest, inline: &Inline) -> usize {
     passages.saturating_mul(2).saturating_add(each.saturating_mul(3))
 }
 
-/// Bytes of the samples of one context, if all are as long as they may be.
+/// Bytes of the samples of one context if each has the maximum length.
 fn grown(options: &SampleOptions) -> usize {
     let samples = options.count().saturating_mul(options.most_tokens());
     samples.saturating_mul(BYTES_PER_TOKEN)
 }
 
-/// Admits several requests of one call as one, as [`Size::admit`]: all of them, or none.
+/// Admits several requests of one call together, as [`Size::admit`]: all of them, or none.
 pub(super) fn admit_together(
     call: &Call,
     model: &GeneratorModel,

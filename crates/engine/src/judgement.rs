@@ -1,5 +1,5 @@
-//! Prompts that ask for Yes or No about a passage: whether it helps to answer (`evaluate`, and the ranking method `yes-no`), and
-//! whether it is relevant (`evaluate`).
+//! Yes-or-No prompts about a passage: does it help to answer (`evaluate`, and the ranking method `yes-no`), and is
+//! it relevant (`evaluate`)?
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction] [passage] [question, end of the chat template, "Yes or No:"] [" Yes" or " No", scored]
@@ -16,8 +16,8 @@ pub(super) enum Asks {
     /// Does it help to answer the question?
     Helps,
     /// Is it relevant to the query? The judgement that eRAG is compared with. The paper (section 3.1) has a model
-    /// annotate each document, "determining whether it is relevant to the query or not", and gives no prompt; the words
-    /// around that are ours.
+    /// annotate each document, "determining whether it is relevant to the query or not", and gives no prompt; the
+    /// rest of the text is ours.
     Relevant,
 }
 
@@ -67,7 +67,7 @@ impl JudgementPrompt {
         }
     }
 
-    /// The two prompts for a passage: up to a scored Yes, and up to a scored No.
+    /// The two prompts for a passage: one ends in a scored Yes, the other in a scored No.
     pub fn verdicts(&self, passage: &Segment) -> [Vec<Segment>; 2] {
         let prompt = |verdict: &Segment| vec![self.prefix.clone(), passage.clone(), self.cue.clone(), verdict.clone()];
         [prompt(&self.verdicts[0]), prompt(&self.verdicts[1])]

@@ -1,8 +1,8 @@
-//! The use cases of rerankd. Nothing here knows a wire format or a runtime.
+//! The use cases of rerankd. They know neither wire formats nor runtimes.
 //!
-//! [`types`] is the data of requests and results. It knows nothing of the rest, and everything else may use it. Each use case is a
-//! struct over the models and limits that it needs, and [`Engine`] holds one of each. A use case takes the
-//! [`Call`](prefix_scheduler::call::Call) that it works for.
+//! [`types`] is the data of requests and results. It depends on no other module, and every module may use it. Each
+//! use case is a struct over the models and limits that it needs, and [`Engine`] holds one of each. A use case
+//! takes the [`Call`](prefix_scheduler::call::Call) that it works for.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`utility`] | measures by how much passages change that belief |
 //! | [`evaluate`] | labels passages by the answers that they lead to |
 //! | [`citations`] | checks the passages that an answer cites |
-//! | [`prefill`] | reads passages into the cache ahead of requests |
+//! | [`prefill`] | evaluates passages into the cache ahead of requests |
 //! | [`calibrate`], [`contexts`], [`preferences`] | scores for calibration, studies and distillation |
 #![warn(missing_docs)]
 
@@ -78,7 +78,7 @@ pub struct UseCases {
     pub bert: BertScorer,
     /// Checks citations.
     pub citations: CitationChecker,
-    /// Reads passages ahead of requests.
+    /// Evaluates passages ahead of requests.
     pub prefiller: Prefiller,
     /// Reads contexts.
     pub contexts: ContextReader,
@@ -97,7 +97,7 @@ impl Deref for Engine {
 }
 
 impl Engine {
-    /// Puts the parts together. The models need not be loaded yet.
+    /// Builds the use cases. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
         Self::over(UtilityMeter::new(Sampler { models, limits }))
@@ -124,8 +124,8 @@ impl Engine {
         }))
     }
 
-    /// This engine without cached context-free answers. Answers sampled together with other prompts differ in their last digits, so
-    /// cached ones would make equal requests differ.
+    /// This engine without cached context-free answers. Answers sampled together with other prompts differ in their
+    /// last digits, so cached answers would make equal requests differ.
     #[must_use]
     pub fn without_cached_answers(&self) -> Self {
         Self::over(self.utility.clone().without_cache())
@@ -142,15 +142,15 @@ impl UseCases {
     /// The default generator.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while it is loaded.
+    /// [`EngineError::Unavailable`] while it is loading.
     pub fn generator(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         self.models.answering()
     }
 
-    /// The generator that scores passages of requests without a scorer: the scorer, or the default generator.
+    /// The generator for requests that name no scorer: the scorer, or the default generator.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while it is loaded.
+    /// [`EngineError::Unavailable`] while it is loading.
     pub fn scorer(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         self.models.scorer_by_default()
     }

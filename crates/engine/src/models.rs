@@ -1,7 +1,8 @@
-//! Names and roles to what serves them.
+//! From names and roles to models.
 //!
-//! [`Models`] holds every model of the server, loaded or not. A generator's file is read on its worker's thread, so the handle
-//! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
+//! [`Models`] holds every model of the server, loaded or not. A worker thread reads a generator's file, so the
+//! handle exists before the model; until it is loaded, [`GeneratorModel::get`] answers UNAVAILABLE. Health follows
+//! [`Models::states`].
 
 mod changes;
 mod prompt_format;
@@ -41,9 +42,9 @@ pub struct FileRead {
     pub calibrations: Vec<Calibration>,
 }
 
-/// A generator whose file was read, with all that a use case needs.
+/// A loaded generator with all parts that a use case needs.
 pub struct ServedGenerator {
-    /// The queue in front of it.
+    /// Its queue.
     pub scheduler: Scheduler,
     /// Its vocabulary and prompt format.
     pub language: Language,
@@ -68,7 +69,7 @@ impl std::fmt::Debug for ServedGenerator {
 }
 
 impl ServedGenerator {
-    /// Puts the parts together; `info` has the prompt format.
+    /// Builds a generator; `info` has the prompt format.
     #[must_use]
     pub fn new(
         scheduler: Scheduler,
@@ -92,14 +93,14 @@ impl ServedGenerator {
         self.language.tokenizer.as_ref()
     }
 
-    /// Longest prompt in tokens: what the model was trained for and the cache can hold.
+    /// Longest prompt in tokens that the model was trained for and the cache can hold.
     pub fn context(&self) -> Result<usize, EngineError> {
         let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
         Ok(capacity.cells.min(self.info.trained_context))
     }
 }
 
-/// The worker's thread puts the contents of the generator's file here. This never holds a handle to the worker: the
+/// The worker thread puts the contents of the generator's file here. This never holds a handle to the worker: the
 /// thread would then keep itself alive.
 pub type Published = Arc<Mutex<Option<FileRead>>>;
 
@@ -114,7 +115,7 @@ pub struct GeneratorModel {
 }
 
 impl GeneratorModel {
-    /// A generator that publishes itself when its file was read.
+    /// A generator that publishes itself when its file is read.
     #[must_use]
     pub fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
         Self { name, role: Role::Generator, scheduler, published, served: Arc::default() }
@@ -126,7 +127,7 @@ impl GeneratorModel {
         Self { role: Role::Scorer, ..self }
     }
 
-    /// A generator that is there already.
+    /// A generator that is already loaded.
     #[must_use]
     pub fn ready(served: ServedGenerator) -> Self {
         let (name, scheduler) = (served.info.name.clone(), served.scheduler.clone());
@@ -137,7 +138,7 @@ impl GeneratorModel {
     /// The generator.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] until its file was read.
+    /// [`EngineError::Unavailable`] until its file is read.
     pub fn get(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         if let Some(served) = self.served.get() {
             return Ok(Arc::clone(served));
@@ -148,7 +149,7 @@ impl GeneratorModel {
             served.calibrations.replace(calibrations);
             Arc::new(served)
         });
-        // Under the lock: whoever finds nothing published finds what was made of it.
+        // Under the lock, so that a caller who finds nothing published finds the result.
         match served {
             Some(served) => Ok(Arc::clone(self.served.get_or_init(|| served))),
             None => self.served.get().cloned().ok_or(EngineError::Unavailable),
@@ -161,13 +162,13 @@ impl GeneratorModel {
         &self.name
     }
 
-    /// True if it answers, or only scores.
+    /// Its role: it answers, or only scores.
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// The queue in front of it.
+    /// Its queue.
     #[must_use]
     pub const fn scheduler(&self) -> &Scheduler {
         &self.scheduler
@@ -183,7 +184,7 @@ pub struct ModelState {
     pub name: String,
     /// True if it would serve a request now.
     pub serves: bool,
-    /// Why it does not, where it failed.
+    /// Why it failed, if it did.
     pub problem: Option<String>,
 }
 
@@ -193,12 +194,13 @@ impl std::fmt::Debug for Models {
     }
 }
 
-/// Every model of the server. The first generator answers; a second one is the scorer, which scores passages in its place.
+/// Every model of the server. The first generator answers; a second one is the scorer, which scores passages
+/// instead.
 #[derive(Clone)]
 pub struct Models {
     generators: Vec<GeneratorModel>,
     judge: Option<Judge>,
-    /// At most one a role.
+    /// At most one per role.
     scorers: Vec<(Role, PassageScorer)>,
 }
 
@@ -209,7 +211,7 @@ impl Models {
         Self { generators: vec![generator], judge, scorers: Vec::new() }
     }
 
-    /// These models with a second generator, which scores passages.
+    /// These models with a second generator that scores passages.
     #[must_use]
     pub fn with_scoring_generator(mut self, scorer: GeneratorModel) -> Self {
         self.generators.truncate(1);
@@ -217,17 +219,18 @@ impl Models {
         self
     }
 
-    /// The generator that scores passages for a request that names it so: `generator`, `scorer`, or the scorer's name as it is
-    /// configured or as answers state it. For an empty name the scorer, if there is one.
+    /// The generator that scores passages for a request with this name: `generator`, `scorer`, or the scorer's name
+    /// in the configuration or in answers. An empty name means the scorer, if there is one.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] with what there is, where none has the name.
+    /// [`EngineError::Invalid`] with the available names, if none matches.
     pub fn scoring(&self, name: &str) -> Result<&GeneratorModel, EngineError> {
         if name.len() > LONGEST_NAME {
             let problem = format!("{} bytes given, at most {LONGEST_NAME} allowed", name.len());
             return Err(EngineError::invalid("scorer", problem));
         }
-        // Answers state the name of the file. One that the generator has, too, as where the scorer adds an adapter, tells nothing.
+        // Answers state the name of the file. If the generator has the same name, for example because the scorer
+        // only adds an adapter, it is ambiguous.
         let stated = |model: &GeneratorModel| model.get().is_ok_and(|served| served.info.name == name);
         let ambiguous = || self.generators.first().is_some_and(|generator| generator.name == name || stated(generator));
         let is = |model: &&GeneratorModel| {
@@ -239,7 +242,7 @@ impl Models {
             "generator" => self.generators.first(),
             _ => scorer.filter(is),
         };
-        // Before it is loaded, any name may be the one that answers will state.
+        // Before the scorer is loaded, any name may be the one that answers will state.
         if found.is_none() && scorer.is_some_and(|model| model.get().is_err()) {
             return Err(EngineError::Unavailable);
         }
@@ -250,7 +253,7 @@ impl Models {
         })
     }
 
-    /// These models with a reranker or an embedding model, in place of an earlier one of this role.
+    /// These models with a reranker or an embedding model, which replaces an earlier one of this role.
     #[must_use]
     pub fn with_scorer(mut self, role: Role, scorer: PassageScorer) -> Self {
         self.scorers.retain(|(other, _)| *other != role);
@@ -261,7 +264,7 @@ impl Models {
     /// The generator of that name, or the default one.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] where none has the name.
+    /// [`EngineError::Precondition`] if none has the name.
     pub fn generator(&self, name: Option<&str>) -> Result<&GeneratorModel, EngineError> {
         let found = match name {
             None => self.generators.first(),
@@ -273,7 +276,7 @@ impl Models {
     /// The generator that answers.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while it is loaded.
+    /// [`EngineError::Unavailable`] while it is loading.
     pub fn answering(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         self.generator(None)?.get()
     }
@@ -281,26 +284,27 @@ impl Models {
     /// The generator that scores passages of requests without a scorer.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while it is loaded.
+    /// [`EngineError::Unavailable`] while it is loading.
     pub fn scorer_by_default(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         self.scoring("")?.get()
     }
 
-    /// The answering generator reserves nothing more for this call, which now waits for the entailment model. That may take minutes.
+    /// Releases the answering generator's reservation for this call, which now waits for the entailment model. That
+    /// may take minutes.
     pub(crate) fn release_generator(&self, call: &Call) {
         if let Ok(generator) = self.answering() {
             generator.scheduler.release_estimate(call);
         }
     }
 
-    /// The error of a request without a free slot. The delay is the time that the generators need for their queues.
+    /// The error of a request without a free slot. Its delay is the time that the generators need for their queues.
     #[must_use]
     pub fn queue_full(&self) -> EngineError {
         let retry_after = self.generators.iter().map(|model| model.scheduler().retry_after()).max();
         EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
     }
 
-    /// The error of a request without a free slot for this kind of work. Models other than the generators estimate no delay.
+    /// The error of a request without a free slot for this kind of work. Only generators estimate a delay.
     #[must_use]
     pub fn queue_full_at(&self, place: Place) -> EngineError {
         match place {
@@ -374,14 +378,14 @@ impl Models {
         generators.chain(judges).chain(scorers).collect()
     }
 
-    /// True if a request would be served: every generator is there, or is loaded when it is needed.
+    /// True if a request would be served: every generator is loaded, or loads on demand.
     #[must_use]
     pub fn serve(&self) -> bool {
         let needed = |state: &&ModelState| matches!(state.role, Role::Generator | Role::Scorer);
         self.states().iter().filter(needed).all(|state| state.serves)
     }
 
-    /// Changes of the states, from now on.
+    /// Later changes of the states.
     #[must_use]
     pub fn changes(&self) -> Changes {
         Changes::new(
@@ -406,8 +410,8 @@ mod tests {
     use prefix_scheduler::model::ModelError;
     use prefix_scheduler::scheduler::generator::SchedulerOptions;
 
-    /// The follower of the health status took a fresh copy of an old receiver for every wait, which resolved at once:
-    /// it kept one core busy for as long as the server lived.
+    /// The follower of the health status took a fresh copy of an old receiver for every wait, which resolved at
+    /// once, so it kept one core busy.
     #[tokio::test]
     async fn a_state_that_does_not_change_is_not_reported_again() {
         let loader = Box::new(|_: &mut dyn FnMut(&mut dyn prefix_scheduler::model::Generator)| {

@@ -1,9 +1,9 @@
-//! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
+//! Position-bias profiles of the generator in use, and the arrangement of a context by them.
 //!
-//! There are three sets of profiles. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
-//! come with the program, for generators of its catalogue, and count where no calibrated one of answers applies. The learnt ones grow with
-//! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
-//! unless `position_bias.profiles` is `learnt`.
+//! There are three sets of profiles. The operator measures the calibrated ones with `rerankd calibrate`. The
+//! built-in ones come with the program, for generators of its catalogue, and count if no calibrated profile of
+//! answers applies. The learnt ones grow with the fits of served requests, so clients influence them.
+//! [`ContextOrder::Auto`] therefore ignores them unless `position_bias.profiles` is `learnt`.
 
 mod evidence;
 
@@ -25,7 +25,7 @@ pub type Keeper = Box<dyn Fn(&Profiles) -> Result<(), String> + Send + Sync>;
 const LEAST_FITS: u64 = 32;
 /// Fewest labelled questions of an answer profile that [`ContextOrder::Auto`] uses.
 const LEAST_LABELLED: u64 = 8;
-/// Fewest observations of a profile that the caller asked for: a standard error needs two.
+/// Fewest observations of a profile that the caller requests: a standard error needs two.
 const LEAST_REQUESTED: u64 = 2;
 /// Least time between two writes of the learnt profiles. A stopping server writes once more.
 const BETWEEN_SAVES: Duration = Duration::from_secs(10);
@@ -34,13 +34,13 @@ struct Calibrated {
     profiles: Profiles,
     /// Files that could not be used, each with its reason.
     problems: Vec<String>,
-    /// Why the file of the calibrated profiles could not be read lately.
+    /// Why the last read of the calibrated profiles' file failed, if it did.
     unread: Option<String>,
 }
 
 struct Learnt {
     profiles: Profiles,
-    /// Fits taken lately: a request repeated many times counts once.
+    /// Recent fits: a request repeated many times counts once.
     recent: Recent,
     /// True if observations were added since the last write.
     unsaved: bool,
@@ -74,7 +74,7 @@ impl Default for PositionBias {
 }
 
 impl PositionBias {
-    /// Starts from profiles read from disk. `problems` names files that could not be used. Learning and the use of learnt
+    /// Starts from profiles read from disk. `problems` names unusable files. Learning and the use of learnt
     /// profiles by [`ContextOrder::Auto`] are off until they are switched on.
     #[must_use]
     pub fn new(calibrated: Profiles, learnt: Profiles, keeper: Keeper, problems: Vec<String>) -> Self {
@@ -98,7 +98,7 @@ impl PositionBias {
         self
     }
 
-    /// Replaces the calibrated profiles. True where the new ones differ.
+    /// Replaces the calibrated profiles. True if the new ones differ.
     pub fn recalibrate(&self, profiles: Profiles) -> bool {
         let mut calibrated = lock(&self.calibrated);
         let differ = calibrated.profiles != profiles;
@@ -107,12 +107,12 @@ impl PositionBias {
         differ
     }
 
-    /// Records why the file of the calibrated profiles cannot be read for now, until [`Self::recalibrate`].
+    /// Records why the file of the calibrated profiles cannot be read, until [`Self::recalibrate`].
     pub fn report_unread(&self, problem: String) {
         lock(&self.calibrated).unread = Some(problem);
     }
 
-    /// Records a file that cannot be used.
+    /// Records an unusable file.
     pub fn report(&self, problem: String) {
         let mut calibrated = lock(&self.calibrated);
         if !calibrated.problems.contains(&problem) {
@@ -130,7 +130,7 @@ impl PositionBias {
         self.use_learnt.store(on, Ordering::Relaxed);
     }
 
-    /// Files that could not be used, each with its reason.
+    /// Unusable files, each with its reason.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let calibrated = lock(&self.calibrated);
@@ -145,8 +145,8 @@ impl PositionBias {
         [(Origin::Calibrated, calibrated), (Origin::Learnt, learnt), (Origin::BuiltIn, self.built_in.clone())]
     }
 
-    /// Adds the shapes of a fit's weights to the learnt profiles, unless [`refusal`] names a reason against it. True when the
-    /// profiles should be written to disk.
+    /// Adds the shapes of a fit's weights to the learnt profiles, unless [`refusal`] gives a reason against it.
+    /// True when the profiles should be written to disk.
     pub(super) fn learn(&self, fit: &FitReport) -> bool {
         if !self.learning.load(Ordering::Relaxed) || refusal(fit, Origin::Learnt).is_some() {
             return false;
@@ -159,20 +159,21 @@ impl PositionBias {
         }
         let due = learnt.unsaved && learnt.saved.is_none_or(|at| at.elapsed() >= BETWEEN_SAVES);
         if due {
-            // Now, and not when the write begins: behind one that hangs each request would leave another thread waiting.
+            // Set before the write begins: while one hangs, each request would leave another waiting thread.
             learnt.saved = Some(Instant::now());
         }
         due
     }
 
-    /// Writes the learnt profiles if they changed since the last write. The first of failures in a row is logged; the next call tries
-    /// again.
+    /// Writes the learnt profiles if they changed since the last write. Of consecutive failures only the first is
+    /// logged; the next call tries again.
     pub fn save(&self) {
-        // The last profiles are written last, and the end of the process waits for a write that goes on.
+        // The last profiles are written last, and the end of the process waits for a running write.
         self.write(&lock(&self.writing));
     }
 
-    /// [`Self::save`], unless a write is running: threads would queue behind one that hangs. The next call tries again.
+    /// [`Self::save`], unless a write is running: threads would queue behind a write that hangs. The next call
+    /// tries again.
     pub fn save_unless_busy(&self) {
         if let Some(writing) = self.writing.try_lock() {
             self.write(&writing);
@@ -194,7 +195,7 @@ impl PositionBias {
             learnt.unsaved |= outcome.is_err();
             std::mem::replace(&mut learnt.failing, outcome.is_err())
         };
-        // A store that cannot be written would else take a line every few seconds.
+        // Otherwise a read-only store would add a log line every few seconds.
         if let Err(problem) = outcome
             && !failed_before
         {
@@ -202,7 +203,7 @@ impl PositionBias {
         }
     }
 
-    /// Refuses a requested order before any work: [`ContextOrder::ByPositionBias`] where the generator has no profile.
+    /// Refuses a requested order before any work: [`ContextOrder::ByPositionBias`] if the generator has no profile.
     ///
     /// # Errors
     /// [`EngineError::Precondition`]
@@ -219,7 +220,7 @@ impl PositionBias {
         Err(EngineError::Precondition(problem.into()))
     }
 
-    /// Whose profile would decide the order of so many passages; `None` if none would.
+    /// Whose profile decides the order of this many passages; `None` if no profile does.
     pub(super) fn decides(&self, passages: usize, requested: ContextOrder) -> Option<Subject> {
         let by_profile = matches!(requested, ContextOrder::Auto | ContextOrder::ByPositionBias);
         let deciding = if by_profile { self.select(passages, requested) } else { None };
@@ -257,13 +258,13 @@ impl PositionBias {
         }
     }
 
-    /// The first applicable profile of: answer calibrated, answer built-in, question calibrated, question learnt. The answer's
-    /// profile is what an arrangement needs; where it exists and shows no effect, the others do not overrule it.
+    /// The first applicable profile of: answer calibrated, answer built-in, question calibrated, question learnt.
+    /// An arrangement needs the answer's profile; if it exists and shows no effect, the others do not overrule it.
     fn select(&self, passages: usize, requested: ContextOrder) -> Option<(Subject, Origin, Profile)> {
         let by_request = requested == ContextOrder::ByPositionBias;
         let (labelled, fits) =
             if by_request { (LEAST_REQUESTED, LEAST_REQUESTED) } else { (LEAST_LABELLED, LEAST_FITS) };
-        // Of each set only the profile that serves is copied: every ranking asks.
+        // Copies only the applicable profile of each set, because every ranking asks.
         let served = |subject: Subject, origin: Origin, least: u64| {
             let of = |profiles: &Profiles| profiles.serving(subject, passages, least).cloned();
             let profile = match origin {

@@ -1,8 +1,9 @@
-//! A generator's scores of the orders of a list, from which a smaller generator learns to rank as this one does
+//! A generator's scores of the orders of a list; a smaller generator learns from them to rank the same way
 //! (preference distillation; Lee et al., section 3.3.2).
 //!
-//! The prompts are those of the method `moi` (`query_prompt`), so a score here is a score of a ranking. Both parts of the joint
-//! score of an order (Eq. 3) are returned separately: log P(query | order), and log P of the order's passages.
+//! The prompts are those of the method `moi` (`query_prompt`), so the scores match those of a ranking. Both parts
+//! of the joint score of an order (Eq. 3) are returned separately: log P(query | order), and log P of the order's
+//! passages.
 
 use std::sync::Arc;
 
@@ -16,18 +17,18 @@ use moi::design::{Design, orders};
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// The scores that are wanted.
+/// The requested scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scored {
-    /// Nothing: only the tokens are wanted.
+    /// Only the tokens.
     Tokens,
-    /// The query after each passage alone, and after none.
+    /// The query after each single passage, and after none.
     Passages,
-    /// The query after each passage, and so many distinct random orders of all passages; fewer where fewer exist.
+    /// The query after each passage, and this many distinct random orders of all passages; fewer if fewer exist.
     Orders(usize),
 }
 
-/// A question whose passages are scored.
+/// A question and the passages to score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreferenceRequest {
     /// The query; not empty.
@@ -36,13 +37,13 @@ pub struct PreferenceRequest {
     pub passages: Vec<Passage>,
     /// Most tokens of a passage; `None` for no bound. Passages are never cut to fit the context.
     pub passage_tokens: Option<usize>,
-    /// The scores that are wanted.
+    /// The requested scores.
     pub scored: Scored,
     /// Seed of the orders.
     pub seed: u64,
 }
 
-/// The scores of a question, in nats, and the tokens that they are scores of.
+/// The scores of a question, in nats, and the scored tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preferences {
     /// Tokens of the query.
@@ -57,9 +58,9 @@ pub struct Preferences {
     pub query_after_order: Vec<f64>,
     /// log P(passages of the order) of each order, the separators included.
     pub passages_in_order: Vec<f64>,
-    /// log P(query | passage) of each passage; empty if only the tokens are wanted.
+    /// log P(query | passage) of each passage; empty if only the tokens are requested.
     pub query_after_passage: Vec<f64>,
-    /// log P(query | no passage); `None` if only the tokens are wanted.
+    /// log P(query | no passage); `None` if only the tokens are requested.
     pub query_alone: Option<f64>,
 }
 
@@ -68,14 +69,14 @@ pub struct Preferences {
 pub struct PromptFrame {
     /// Beginning of sequence, chat template and instruction.
     pub prefix: Vec<Token>,
-    /// End of the chat template, and what announces the query.
+    /// End of the chat template, and the text that announces the query.
     pub cue: Vec<Token>,
 }
 
-/// The prompts of a question, and where their scores are.
+/// The prompts of a question, and the nodes of their scores.
 struct Prompts {
     plan: Plan,
-    /// Paths of the random orders, then of each passage alone, then of no passage.
+    /// Paths of the random orders, then of each single passage, then of no passage.
     paths: Vec<Vec<NodeId>>,
     scores: Preferences,
 }
@@ -91,18 +92,18 @@ impl PreferenceScorer {
     /// The tokens around passages and query.
     ///
     /// # Errors
-    /// [`EngineError::Unavailable`] while the generator is loaded.
+    /// [`EngineError::Unavailable`] while the generator is loading.
     pub fn prompt_frame(&self) -> Result<PromptFrame, EngineError> {
         let generator = self.models.answering()?;
         let prompt = QueryPrompt::new(&generator.language, &[]);
         Ok(PromptFrame { prefix: prompt.prefix.tokens.to_vec(), cue: prompt.query.tokens.to_vec() })
     }
 
-    /// Scores a question's passages, alone and in random orders.
+    /// Scores a question's passages, singly and in random orders.
     ///
     /// # Errors
-    /// [`EngineError`], which names the field at fault. An invalid question, one whose longest prompt does not fit the context
-    /// and one that exceeds the tokens of a request are refused before any evaluation.
+    /// [`EngineError`], which names the field at fault. Before any evaluation, refuses an invalid question, one
+    /// whose longest prompt does not fit the context, and one that exceeds the token limit of a request.
     pub async fn score(&self, call: &Call, request: PreferenceRequest) -> Result<Preferences, EngineError> {
         let checked = RerankRequest {
             query: request.query.clone(),
@@ -110,7 +111,7 @@ impl PreferenceScorer {
             ..RerankRequest::default()
         };
         check_request(&checked, &self.limits)?;
-        // Its scores become examples, and every passage has its place in the prompts.
+        // Its scores become examples, and every passage has a place in the prompts.
         refuse_blank(&request.passages)?;
         check_orders(request.scored, &self.limits)?;
         let scorer = self.clone();
@@ -128,7 +129,7 @@ impl PreferenceScorer {
         let (whole, rest) = paths.split_at(scores.orders.len());
         let (alone, none) = rest.split_at(scores.passages.len());
         scores.query_after_order = whole.iter().map(query).collect();
-        // The prompt prefix is the first node, and every passage is one.
+        // The prompt prefix is the first node, and each passage is one.
         let places = 1..=scores.passages.len();
         scores.passages_in_order = whole.iter().map(|path| sum(&path[places.clone()])).collect();
         scores.query_after_passage = alone.iter().map(query).collect();

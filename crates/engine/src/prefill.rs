@@ -1,7 +1,7 @@
-//! Passages read without a query, so that a later request finds their states.
+//! Evaluates passages without a query, so that a later request finds them in the KV cache.
 //!
-//! The prompt is the one of question generation, which the default method, `moi`, `query-generation` and `listwise-bayes`
-//! begin with. What is there already is skipped, so that a run that was broken off goes on where it ended.
+//! The prompt is the one of question generation, with which the default method, `moi`, `query-generation` and
+//! `listwise-bayes` begin. Cached passages are skipped, so a broken-off run continues where it ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use prefix_scheduler::scheduler::pace::Kind;
 /// Most passages of a request.
 pub const MOST_PASSAGES: usize = 10_000;
 
-/// Passages that are read between two reports.
+/// Passages evaluated between two reports.
 const GROUP: usize = 16;
 
-/// Passages in a row that found no room among others that were there, after which there is none.
+/// After this many consecutive passages without room, cached ones not counted, the cache is full.
 const IN_VAIN: usize = 4 * GROUP;
 
 /// Progress over the passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefillProgress {
-    /// Passages dealt with.
+    /// Passages done.
     pub done: usize,
-    /// Passages whose states were there already.
+    /// Passages that were cached before.
     pub present: usize,
-    /// Passages that were read and whose states are kept now.
+    /// Passages that were evaluated and are cached now.
     pub kept: usize,
     /// Tokens evaluated.
     pub tokens: usize,
 }
 
-/// Reads passages ahead of requests.
+/// Evaluates passages ahead of requests.
 #[derive(Debug, Clone)]
 pub struct Prefiller {
     pub(crate) models: Models,
@@ -49,11 +49,11 @@ pub struct Prefiller {
 }
 
 impl Prefiller {
-    /// Reads passages with the generator that scores by default, and keeps their states. Ends early where there is no room for more: `done` is then less than the
-    /// passages given. The listener hears of every group of passages.
+    /// Evaluates passages with the generator that scores by default, and caches them. Ends early when the cache is
+    /// full: `done` is then less than the number of passages. Reports each group of passages to the listener.
     ///
     /// # Errors
-    /// [`EngineError`], which names the field at fault; [`EngineError::Precondition`] where no states are kept.
+    /// [`EngineError`], which names the field at fault; [`EngineError::Precondition`] if there is no cache.
     pub async fn prefill(
         &self,
         call: &Call,
@@ -67,7 +67,7 @@ impl Prefiller {
             let problem = "no passages are cached: set passage_cache.memory_bytes to a number, and generator.reproducible to false";
             return Err(EngineError::Precondition(problem.into()));
         }
-        // Only a group is ahead of other requests at a time, and what is there already costs nothing.
+        // Only one group at a time is ahead of other requests, and cached passages cost nothing.
         let bytes = |group: &[Passage]| group.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
         let first = estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes));
         // Longer passages are cut.
@@ -77,7 +77,7 @@ impl Prefiller {
         for start in (0..passages.len()).step_by(GROUP) {
             let range = start..passages.len().min(start + GROUP);
             let (model, all, truncate) = (Arc::clone(&generator), Arc::clone(&passages), self.limits.truncate);
-            // Looks for files, so it runs in its own lane.
+            // Looks for files, so it runs in a separate lane.
             let missing = call
                 .compute_in(Lane::Disk, move |call| {
                     let tokens = tokens(&model, &all[range.clone()], truncate, call)
@@ -97,8 +97,8 @@ impl Prefiller {
                     move |_: &Call| Ok::<_, EngineError>(missing.kept(&model).into_iter().filter(|kept| *kept).count());
                 kept = call.compute_in(Lane::Disk, count).await?;
             }
-            // A passage here and there may be too long to be kept. Where a whole group was refused, or so many in a row, there is no
-            // room.
+            // A passage may be too long to be cached. If a whole group was refused, or so many in a row, the cache
+            // is full.
             in_vain = if kept > 0 { 0 } else { in_vain + read };
             if read == group && kept == 0 || in_vain >= IN_VAIN {
                 break;
@@ -114,7 +114,7 @@ impl Prefiller {
         Ok(progress)
     }
 
-    /// True if states are written to disk: the folder is configured, and it can be used.
+    /// True if the cache is also on disk: the folder is configured and usable.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
@@ -140,7 +140,7 @@ impl Prefiller {
     }
 }
 
-/// The passages of a group as they stand in prompts.
+/// The passages of a group in the form of the prompts.
 fn tokens(
     model: &ServedGenerator,
     passages: &[Passage],
@@ -152,12 +152,12 @@ fn tokens(
     Ok(fit_passages(&model.language, passages, fit, call)?.tokens)
 }
 
-/// A prompt a passage.
+/// One prompt per passage.
 struct Prompts {
     plan: Arc<Plan>,
     /// The nodes of each prompt.
     nodes: Vec<Vec<NodeId>>,
-    /// Names of the states. Hashing the tokens is most of the work for passages that are there already, so it is done once.
+    /// Names of the cache entries. Hashing the tokens is most of the work for cached passages, so it is done once.
     keys: Keys,
 }
 
@@ -171,8 +171,8 @@ fn planned(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> (Plan, Vec<Vec
     (plan, nodes)
 }
 
-/// Names of the nodes `to`, one path a prompt, by those of the nodes `from` of the same prompts in another plan; in the order of
-/// the nodes.
+/// Names of the nodes `to`, one path per prompt, from those of the nodes `from` of the same prompts in another
+/// plan; in the order of the nodes.
 fn carried<'a, K: Copy>(
     keys: &[(NodeId, K)],
     from: impl Iterator<Item = &'a Vec<NodeId>>,
@@ -191,7 +191,7 @@ impl Prompts {
         Self { plan: Arc::new(plan), nodes, keys }
     }
 
-    /// True if the states of each passage are there. Looks for files.
+    /// True for each cached passage. Looks for files.
     fn kept(&self, model: &ServedGenerator) -> Vec<bool> {
         let store = model.scheduler.store();
         let holds = |nodes: &Vec<NodeId>| {
@@ -202,7 +202,7 @@ impl Prompts {
     }
 }
 
-/// The prompts of the passages whose states are not there.
+/// The prompts of the passages that are not cached.
 fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Prompts {
     let all = Prompts::new(model, passages);
     let there = all.kept(model);
@@ -216,7 +216,8 @@ fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Prompts {
     Prompts { plan: Arc::new(plan), nodes, keys }
 }
 
-/// Waits until states are on disk, so that no more are made than the disk takes. A folder that takes none is not waited for.
+/// Waits until cached passages are on disk, so that the disk keeps up. A folder that refuses them is not waited
+/// for.
 async fn written(model: &ServedGenerator, keys: &Keys, call: &Call) -> Result<(), EngineError> {
     let keys: Vec<_> = keys.iter().map(|(_, key)| *key).collect();
     while model.scheduler.store().is_some_and(|store| store.is_writing(&keys)) {
@@ -230,7 +231,7 @@ async fn written(model: &ServedGenerator, keys: &Keys, call: &Call) -> Result<()
 mod tests {
     use super::*;
 
-    /// The passages that are missing from a group were hashed a second time.
+    /// The missing passages of a group were hashed a second time.
     #[test]
     fn names_are_carried_over_to_the_plan_of_the_missing_passages() {
         let prompt = |passage: &[Token]| {
@@ -245,7 +246,7 @@ mod tests {
         let passages: [&[Token]; 5] = [&[3], &[4, 5], &[6], &[4, 5], &[7, 7]];
         let (mut all, mut less) = (Plan::new(), Plan::new());
         let nodes: Vec<Vec<NodeId>> = passages.iter().map(|passage| all.add(&prompt(passage))).collect();
-        // The last token has no name, as no leaf has. A path stands for its hash.
+        // The last token has no name, like every leaf. A path stands for its hash.
         let leaf = all.len() - 1;
         let names = |plan: &Plan| (0..plan.len()).map(NodeId).filter(|node| !plan.is_leaf(*node)).collect::<Vec<_>>();
         assert!(!names(&all).contains(&NodeId(leaf)));

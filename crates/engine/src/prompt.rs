@@ -1,8 +1,8 @@
-//! Parts common to all prompts: the chat template, and the tokens of passages and queries.
+//! Common parts of all prompts: the chat template, and the tokens of passages and queries.
 //!
-//! The text of each prompt is in the module that uses it: `methods` for scores of the query, `task` for answers,
-//! `judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has
-//! the same tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
+//! Each prompt's text is in the module that uses it: `methods` for scores of the query, `task` for answers,
+//! `judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has the same
+//! tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
 //! parsed. Only the chat template may contain control tokens.
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use prefix_scheduler::model::Tokenizer;
 pub use prefix_scheduler::model::{PromptFormat, YesNoPrompt};
 use prefix_scheduler::plan::{Segment, Token};
 
-/// Version of all prompt texts. Position-bias profiles and stored evaluations are only valid for the version they were
-/// made with.
+/// Version of all prompt texts. Position-bias profiles and stored evaluations are only valid for the version that
+/// they were made with.
 pub const TEMPLATE_VERSION: &str = "rerankd-2";
 
-/// Version of what else decides a ranking beside models, settings and calibrations: the built-in weights and scales of
-/// [`crate::fusion`], and what a method does. Stored results of comparisons and evaluations belong to it, so a
-/// change of any of these needs another one.
+/// Version of everything in the code that decides a ranking besides prompts: the built-in weights and scales of
+/// [`crate::fusion`], and the methods. Stored results of comparisons and evaluations depend on it, so any such
+/// change needs a new version.
 pub const RANKING_VERSION: &str = "ranking-3";
 
 /// A generator's tokenizer and the chat template of its prompts.
@@ -28,7 +28,7 @@ pub struct Language {
     pub tokenizer: Arc<dyn Tokenizer>,
     before: Vec<Token>,
     after: Vec<Token>,
-    /// True if nothing but the beginning of the sequence stands before a prompt's first text.
+    /// True if only the beginning of the sequence precedes a prompt's first text.
     bare: bool,
     yes_no: YesNoPrompt,
 }
@@ -59,7 +59,7 @@ impl Language {
         Self { tokenizer, before, after, bare, yes_no: YesNoPrompt::Generic }
     }
 
-    /// This language for a model that was trained with this prompt.
+    /// This language for a model that was trained with the prompt `yes_no`.
     #[must_use]
     pub fn with_yes_no(self, yes_no: YesNoPrompt) -> Self {
         Self { yes_no, ..self }
@@ -84,7 +84,7 @@ impl Language {
         Segment::context([self.before.clone(), text].concat())
     }
 
-    /// PromptFormat between the user's message and the model's answer; may be empty.
+    /// The chat template between the user's message and the model's answer; may be empty.
     #[must_use]
     pub fn closing(&self) -> &[Token] {
         &self.after
@@ -97,13 +97,13 @@ impl Language {
     }
 }
 
-/// How a passage stands in a prompt.
+/// The form of a passage in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PassageForm {
     /// `Document: (title) text` and an empty line.
     #[default]
     Labelled,
-    /// Title and text, each behind a space: the prompt says what they are.
+    /// Title and text, each after a space: the prompt says what they are.
     Bare,
 }
 
@@ -116,7 +116,8 @@ pub struct PassageTokens {
 }
 
 impl PassageTokens {
-    /// Tokenises a passage. A blank title is omitted, and a title without text is the text. A passage without either has no tokens.
+    /// Tokenises a passage. A blank title is omitted, and a title without text counts as text. A passage without
+    /// either has no tokens.
     #[must_use]
     pub fn new(tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
         Self::formed(PassageForm::Labelled, tokenizer, title, text)
@@ -148,7 +149,7 @@ impl PassageTokens {
         self.head.len() + self.body.len() + self.tail.len()
     }
 
-    /// Length in tokens within a bound, which leaves a token of the text.
+    /// Length in tokens within a bound, with at least one token of the text.
     #[must_use]
     pub fn len_within(&self, most: Option<usize>) -> usize {
         self.len().min(most.map_or(usize::MAX, |most| most.max(self.least())))

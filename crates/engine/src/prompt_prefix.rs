@@ -1,15 +1,15 @@
-//! The caller's text before the passages: an instruction in place of the built-in one, and worked examples.
+//! The caller's text before the passages: an instruction that replaces the built-in one, and worked examples.
 //!
-//! Both stand in the prompt prefix of a prompt, its first segment, which all prompts of a request share. The generator keeps it as
-//! it keeps the built-in ones: a later request with the same texts does not evaluate it again.
+//! Both are in the prompt prefix, the first segment, which all prompts of a request share. Like a built-in prefix
+//! it is cached: a later request with the same texts does not evaluate it again.
 
 use super::prompt::{Language, PassageTokens};
 use crate::types::{Example, PromptPrefix};
 use prefix_scheduler::plan::{Segment, Token};
 
 impl PromptPrefix {
-    /// The first segment of a prompt whose query stands after `cue`. `built_in` ends in an empty line, as the caller's
-    /// instruction and each example do.
+    /// The first segment of a prompt whose query follows `cue`. `built_in` ends in an empty line, as do the
+    /// caller's instruction and each example.
     pub(super) fn segment(&self, language: &Language, built_in: &str, cue: &str) -> Segment {
         let prefix = match self.instruction.trim() {
             "" => language.prefix(built_in),

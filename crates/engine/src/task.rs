@@ -12,9 +12,9 @@
 //! | [`TaskKind::LongAnswer`] | ASQA, ELI5 (of ALCE) | sentences that cite passages by number |
 //! | [`TaskKind::Classification`] | | one of the labels |
 //!
-//! Every task has two instructions: a prompt that speaks of documents and shows none would measure the generator's confusion,
-//! not its belief. The words of the short answer belong to [`super::prompt::TEMPLATE_VERSION`]; those of another task are stored
-//! with its name.
+//! Every task has two instructions, because a prompt that mentions documents and shows none would measure the
+//! generator's confusion, not its belief. [`super::prompt::TEMPLATE_VERSION`] covers the words of the short answer;
+//! results of another task are stored with its name.
 
 use std::borrow::Cow;
 
@@ -27,9 +27,9 @@ pub(super) struct Wording {
     pub instruction: Cow<'static, str>,
     /// Instruction of a prompt without passages.
     pub context_free: Cow<'static, str>,
-    /// Stands before the question.
+    /// Precedes the question.
     pub asks: &'static str,
-    /// Stands before the answer.
+    /// Precedes the answer.
     pub answers: &'static str,
     /// True if passages are numbered from 1, in the order of the prompt.
     pub numbered: bool,
@@ -147,7 +147,7 @@ mod tests {
             ("The mill is old [1][2]. It has a weir [3].", ["the mill is old, it has a weir".to_owned()]);
         let score = |kind| lexical::rouge_l(&task(kind, &[]).measured(answer), &reference);
         assert!((score(TaskKind::LongAnswer) - 1.0).abs() < 1e-12);
-        // In a dialogue a number in brackets is what was said.
+        // In a dialogue a number in brackets is part of the text.
         assert!(score(TaskKind::Dialogue) < 0.95 && score(TaskKind::ShortAnswer) < 0.95);
     }
 

@@ -83,9 +83,9 @@ fn formed(
 /// Truncates tokenised passages to `fit`.
 ///
 /// # Errors
-/// As [`fit_passages`], but for the call.
+/// As [`fit_passages`], except for the call.
 pub(super) fn fit_tokens(texts: &[PassageTokens], fit: Fit) -> Result<FittedPassages, EngineError> {
-    // Of every text a token is left: passages of which only the frame is read are all the same.
+    // Each text keeps at least one token: with only labels and separators, all passages would be equal.
     let bounded: Vec<usize> = texts.iter().map(|text| text.len_within(fit.passage_tokens)).collect();
     let cap = if fit.truncate {
         let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A token of the text is reserved beside a long title, and was not left where the others were cut further than that.
+    /// A token of the text is reserved after a long title, but was dropped if the others were cut further.
     #[test]
     fn the_room_of_a_prompt_leaves_a_token_of_every_text() {
         let title = "t".repeat(100);
@@ -191,7 +191,8 @@ mod tests {
         assert!(lengths.iter().sum::<usize>() <= available && lengths[1] > 80, "{lengths:?}");
     }
 
-    /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.
+    /// Regression: the error reported the tokens of all passages, although only those in the longest prompt must
+    /// fit.
     #[test]
     fn what_is_needed_counts_the_longest_prompt_only() {
         let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);

@@ -1,8 +1,9 @@
-//! The utility of retrieval: by how much passages move the generator's belief toward the reference answers, or reduce its
-//! entropy if there are none.
+//! The utility of retrieval: by how much passages move the generator's belief toward the reference answers, or
+//! reduce its entropy if there are no references.
 //!
-//! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
-//! each ([`SampleOptions::seed`](crate::types::SampleOptions::seed)). Differences between contexts therefore have paired standard errors.
+//! All contexts of a question get the same number of samples, and sample `i` uses the same random numbers in each
+//! ([`SampleOptions::seed`](crate::types::SampleOptions::seed)). Differences between contexts therefore have paired
+//! standard errors.
 
 mod bounds;
 mod context_free;
@@ -28,10 +29,10 @@ use rag_metrics::belief::{Estimate, Pairing};
 
 impl UtilityRequest {
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
-        // First, because the contexts of a list take the square of its length.
+        // First, because the contexts grow with the square of the list's length.
         check_texts(&self.question, &self.passages, limits)?;
         check_references(&self.references, limits)?;
-        // Before any of them is made: subsets may be as many as the fields of a message.
+        // Counted before they are built: a message may hold very many subsets.
         let number = self.number_of_contexts();
         // The context-free one is drawn as well.
         let most = limits.orders.saturating_sub(1);
@@ -43,11 +44,11 @@ impl UtilityRequest {
         if number == 0 {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
-        // Before the options become a part of a key.
+        // Before the options become part of a key.
         self.check_settings()
     }
 
-    /// Refuses settings that hold for every question.
+    /// Refuses invalid settings that all questions share.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field.
@@ -75,7 +76,8 @@ impl UtilityMeter {
         Self { context_free: Arc::new(ContextFreeCache::none()), ..self }
     }
 
-    /// Refuses a request that [`UtilityMeter::measure`] would refuse without a model. For one that has to wait for its slot.
+    /// Refuses a request that [`UtilityMeter::measure`] would refuse without a model. For requests that must wait
+    /// for a slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
@@ -87,7 +89,7 @@ impl UtilityMeter {
     /// question and sampling options.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    /// [`EngineError`] with the field at fault, before any work if possible.
     pub async fn measure(
         &self,
         call: &Call,
@@ -96,12 +98,12 @@ impl UtilityMeter {
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
         request.check(&self.sampler.limits)?;
-        // Answers are drawn first: a model that cannot be loaded, or cannot do it, must not cost them.
+        // Checked before answers are drawn: a model that cannot be loaded, or is unsuitable, must not waste them.
         request.measure.check_model(&self.sampler.models.judge()?.load(call).await?)?;
         let contexts = request.contexts();
         let key = context_free::Key::of(&request);
         let cached = self.context_free.get(&key);
-        // Equal contexts, for example a list of one passage and that passage alone, are sampled once.
+        // Equal contexts, such as a list of one passage and that single passage, are sampled once.
         let mut distinct: Vec<Vec<usize>> = contexts.iter().map(|(_, indices)| indices.clone()).collect();
         if cached.is_some() {
             distinct.retain(|indices| !indices.is_empty());
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
     use crate::types::Passage;
 
-    /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
+    /// A message may hold very many subsets. Each had a copy of all answers.
     #[test]
     fn contexts_are_counted_before_they_are_made() {
         let limits = Limits { orders: 10, ..Limits::WIDE };
@@ -224,7 +226,7 @@ mod tests {
             ..UtilityRequest::default()
         };
         assert_eq!(request(vec![Vec::new(); 7], true).check(&limits), Ok(()));
-        // It was found after the models were asked for, and after a key was made of it.
+        // The error came only after the models were asked, and after a key was built from it.
         let mut long = request(vec![Vec::new()], true);
         long.sampling.stop = Some(vec!["x".repeat(257)]);
         assert!(long.check(&limits).unwrap_err().to_string().starts_with("sampling.stop: "));

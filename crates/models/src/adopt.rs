@@ -54,7 +54,7 @@ impl Store {
         let no_source = |problems: String| StoreError::NoSource { name: wanted.name.clone(), problems };
         let at = |problem: String| no_source(format!("hub {}@{}: {problem}", wanted.repository, wanted.revision));
         let commit = fetch::commit(&wanted.repository, &wanted.revision, self.hub()).await.map_err(at)?;
-        // All files are fetched, each into its own folder, before one is placed. A refusal therefore leaves no file
+        // All files are fetched, each into its own folder, before one is placed, so that a refusal leaves no file
         // behind.
         let mut all = Vec::with_capacity(wanted.files.len());
         // The model's file comes last, so that it exists only together with its companions.

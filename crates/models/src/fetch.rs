@@ -79,7 +79,7 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     }
     let mut command = Command::new("python3");
     command
-        // In the folder in which this program was started, Python would import, and so run, a pip.py or queue.py.
+        // Python would import, and so run, a pip.py or queue.py in the folder where this program was started.
         .current_dir(&folder)
         .env("PYTHONSAFEPATH", "1")
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])
@@ -103,7 +103,7 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     downloaded().ok_or_else(|| "pip download wrote no file".to_owned())
 }
 
-/// The cause in pip's messages. If pip could not connect, an earlier line than its last one says so.
+/// The cause in pip's messages. If pip could not connect, an earlier line than the last names it.
 fn cause(messages: &str) -> String {
     let last = messages.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no message");
     let unreached = |line: &&str| line.starts_with("WARNING: Retrying") || line.contains("SSLError");
@@ -127,8 +127,8 @@ fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathB
 /// Longest wait for the next bytes from a Hub.
 const STALLED: Duration = Duration::from_mins(1);
 
-/// Streams a file of at most `bytes`. The client's own download into its cache is not used: it takes file names from
-/// headers of the response, which may be any path.
+/// Streams a file of at most `bytes`. The client's download into its cache is not used: it takes file names from
+/// response headers, which may be any path.
 async fn from_hub(
     repository: &str,
     revision: &str,
@@ -170,7 +170,7 @@ async fn from_hub(
     Ok(target)
 }
 
-/// The commit that a revision of a repository names.
+/// The commit that a repository's revision refers to.
 pub(super) async fn commit(repository: &str, revision: &str, hub: &Hub) -> Result<String, String> {
     let repo = client(hub)?.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
     let asked = tokio::time::timeout(STALLED, repo.info()).await;

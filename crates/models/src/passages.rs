@@ -128,7 +128,7 @@ mod tests {
         assert!((two.score(&[2.0, 0.5]) - 1.5).abs() < 1e-12);
         assert_eq!(words, "logit of Relevant minus irrelevant");
         assert_eq!(head(2, &["no", "yes"]).unwrap().0, Head::Difference { relevant: 1 });
-        // Without a telling name, the second output: published two-label rerankers use it.
+        // Without a clear name, the second output: published two-label rerankers use it.
         assert_eq!(head(2, &["a", "b"]).unwrap().0, Head::Difference { relevant: 1 });
         assert_eq!(head(2, &[]).unwrap().1, "logit of output 1 minus output 0");
     }

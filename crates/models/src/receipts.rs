@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(identify(&receipts, &model).unwrap(), good);
     }
 
-    /// `cp -p`, `tar --mtime` and image builders leave such a file.
+    /// `cp -p`, `tar --mtime` and image builders create such a file.
     #[cfg(unix)]
     #[test]
     fn another_file_of_the_same_size_and_date_is_hashed_anew() {

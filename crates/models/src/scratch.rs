@@ -1,5 +1,5 @@
-//! Folders for unfinished files. The owner holds a lock in its folder, so that the folder of a killed process can be
-//! recognised and removed. Dates are not used: after a jump of the clock, the folder of a running process would be
+//! Folders for unfinished files. The owner holds a lock in its folder, so that the folder of a killed process can
+//! be recognised and removed. Dates are not used: after a clock jump, the folder of a running process would be
 //! removed.
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// The file whose lock says that the folder is in use.
+/// The file whose lock shows that the folder is in use.
 const LOCK: &str = "in-use";
 
 /// A folder that is removed when this value goes out of scope.
@@ -28,7 +28,7 @@ impl Scratch {
         // The file gets its name after it is locked, so no process finds it unlocked.
         let unnamed = folder.path().join("unlocked");
         let lock = File::create(&unnamed)?;
-        // On a file system without locks the folder of a killed process is not removed, only reported.
+        // On a file system without locks the folder of a killed process is only reported, not removed.
         if lock.lock().is_ok() {
             std::fs::rename(unnamed, folder.path().join(LOCK))?;
         }

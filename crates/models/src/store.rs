@@ -239,7 +239,7 @@ impl Store {
         parts.reverse();
         std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
         scratch::remove_abandoned(&self.root, SCRATCH);
-        // It may hold a wheel that several files of the entry come from.
+        // It may hold a wheel with several files of the entry.
         let scratch = Scratch::new_in(&self.root, SCRATCH).map_err(|error| StoreError::file(&self.root, error))?;
         for part in &parts {
             self.pull_file(entry, part, scratch.path(), progress).await?;

@@ -1,9 +1,9 @@
 //! Selection of further prompts, and the condition to stop.
 //!
-//! Let `V` be the covariance of the utilities. A prompt with design row `z` lowers it by `yy' / (σ² + z'y)`, `y = Vz`. The
-//! order of the first ranks matters: let `W` be the Laplacian of the pairs of adjacent ranks there, each weighted by the
-//! probability that its order is wrong. The gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts of a round are picked one by one,
-//! and `V` is lowered after each.
+//! Let `V` be the covariance of the utilities. A prompt with design row `z` lowers it by `yy' / (σ² + z'y)`,
+//! `y = Vz`. The order of the first ranks matters: let `W` be the Laplacian of the pairs of adjacent ranks there,
+//! each weighted by the probability that its order is wrong. The gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts
+//! of a round are picked one by one, and `V` is updated after each.
 
 use std::collections::HashSet;
 
@@ -36,8 +36,8 @@ impl Goal {
     }
 }
 
-/// Up to `count` orders of `length` passages that are not in `seen`, largest gain first. Candidates are drawn over the places of
-/// `named`, the passages in an order that does not depend on that of the request.
+/// Up to `count` orders of `length` passages that are not in `seen`, largest gain first. Candidates are drawn over
+/// the positions in `named`, the passages in an order independent of the request's.
 ///
 /// # Errors
 /// [`FitError::Interrupted`].
@@ -85,7 +85,7 @@ fn row(order: &[usize], weights: &[f64], n: usize) -> DVector<f64> {
     z
 }
 
-/// All ordered pairs of up to 20 passages, else random orders.
+/// All ordered pairs of up to 20 passages, otherwise random orders.
 fn candidates(named: &[usize], length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
     if length == 2 && named.len() <= 20 {
         let others = |p: usize| named.iter().filter(move |q| **q != p).map(move |&q| vec![p, q]);

@@ -1,14 +1,15 @@
 //! One ranking out of several rankings of the same items.
 //!
-//! The Kemeny ranking disagrees least with the given ones: `argmin_π Σ_i K(π, π_i)`, `K` the number of pairs that two
-//! rankings order differently (Kendall's distance; Tang et al., *Found in the Middle*, section 2). Borda sorts by mean rank.
+//! The Kemeny ranking disagrees least with the input rankings: `argmin_π Σ_i K(π, π_i)`, with `K` the number of
+//! pairs that two rankings order differently (Kendall's distance; Tang et al., *Found in the Middle*, section 2).
+//! Borda sorts by mean rank.
 //!
-//! A Kemeny ranking need not be unique. Of all that disagree least, the one is taken whose first item has the least mean
-//! rank, then whose second has, and so on; of equal mean ranks the lower index.
+//! A Kemeny ranking need not be unique. Ties are broken by the mean rank of the first item, then of the second, and
+//! so on; for equal mean ranks by the lower index.
 //!
-//! Up to [`EXACT`] items the search is exact: `best[S] = min_{i in S} best[S \ i] + cost(i before S)`, over all subsets S of the
-//! items as bit sets, 2^N · N steps and 4 bytes per subset. Above, it starts with Borda and moves single items by up to
-//! [`REACH`] places while that lowers the distance.
+//! Up to [`EXACT`] items the search is exact: `best[S] = min_{i in S} best[S \ i] + cost(i before S)`, over all
+//! subsets S of the items as bit sets, 2^N · N steps and 4 bytes per subset. Above, it starts with Borda and moves
+//! single items by up to [`REACH`] places while that lowers the distance.
 
 use super::{FitError, check};
 use numeric::{Interrupt, real};
@@ -16,7 +17,7 @@ use numeric::{Interrupt, real};
 /// Most items for which the Kemeny ranking is exact.
 pub const EXACT: usize = 20;
 
-/// Places by which the local search moves an item at most.
+/// Most places by which the local search moves an item.
 pub const REACH: usize = 20;
 
 /// How rankings order each pair of items.
@@ -24,7 +25,7 @@ pub const REACH: usize = 20;
 pub struct Votes {
     items: usize,
     rankings: usize,
-    /// `above[i * items + j]`: rankings in which `i` stands above `j`.
+    /// `above[i * items + j]`: number of rankings with `i` above `j`.
     above: Vec<u32>,
     /// Sum of the ranks of each item, from 0.
     ranks: Vec<usize>,
@@ -50,13 +51,13 @@ impl Votes {
         self.above[item * self.items + other]
     }
 
-    /// Share of the rankings in which `item` stands above `other`; one half without rankings.
+    /// Share of the rankings with `item` above `other`; one half without rankings.
     #[must_use]
     pub fn share(&self, item: usize, other: usize) -> f64 {
         if self.rankings == 0 { 0.5 } else { f64::from(self.above(item, other)) / real(self.rankings) }
     }
 
-    /// Sum of Kendall's distances from `ranking` to the given rankings.
+    /// Sum of Kendall's distances from `ranking` to the input rankings.
     #[cfg(test)]
     fn distance(&self, ranking: &[usize]) -> u32 {
         let against = |(rank, &item): (usize, &usize)| -> u32 {
@@ -65,7 +66,7 @@ impl Votes {
         ranking.iter().enumerate().map(against).sum()
     }
 
-    /// Items by ascending mean rank; of equal means the lower index first.
+    /// Items by ascending mean rank; ties by the lower index.
     #[must_use]
     pub fn borda(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.items).collect();
@@ -73,7 +74,8 @@ impl Votes {
         order
     }
 
-    /// The ranking that disagrees least with the given ones: exact up to [`EXACT`] items, by local search above.
+    /// The ranking that disagrees least with the input rankings: exact up to [`EXACT`] items, by local search
+    /// above.
     ///
     /// # Errors
     /// [`FitError::Interrupted`].
@@ -82,7 +84,7 @@ impl Votes {
     }
 
     fn exact(&self, interrupt: Interrupt<'_>) -> Result<Vec<usize>, FitError> {
-        // In the order of mean ranks, so that the first of several minima is the one wanted.
+        // By mean rank, so that the first of several minima is the right one.
         let order = self.borda();
         let costs: Vec<RowSums> = (0..order.len()).map(|item| self.row_sums(&order, item)).collect();
         let mut best = vec![0_u32; 1 << order.len()];
@@ -102,7 +104,7 @@ impl Votes {
         Ok(ranking)
     }
 
-    /// The cost of putting an item before each set of items: the votes of these items against it.
+    /// The cost of putting an item before each set of items: the votes of these items against the item.
     fn row_sums(&self, order: &[usize], item: usize) -> RowSums {
         let half = |from: usize, to: usize| {
             let mut sums = vec![0_u32; 1 << (to - from)];
@@ -135,7 +137,8 @@ impl Votes {
         }
     }
 
-    /// The place within reach at which the item at `from` disagrees least; `None` if none is better than its own.
+    /// The place within reach at which the item at `from` disagrees least; `None` if no place is better than the
+    /// present one.
     fn better_place(&self, ranking: &[usize], from: usize) -> Option<usize> {
         let item = ranking[from];
         let pass = |other: usize| i64::from(self.above(other, item)) - i64::from(self.above(item, other));
@@ -259,7 +262,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// The dynamic programme finds what brute force finds, and of several minima the first by mean rank and index.
+        /// The dynamic programme agrees with brute force; among several minima it takes the first by mean rank and
+        /// index.
         #[test]
         fn exact_is_the_best_of_all_permutations((items, lists) in lists(7)) {
             let votes = Votes::new(items, &lists);

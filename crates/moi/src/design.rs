@@ -1,7 +1,7 @@
 //! Designs: which orders of the passages are scored.
 //!
-//! A design is a list of orders over `0..n`. It depends on its parameters and a seed only: equal input gives equal orders.
-//! Orders may be shorter than `n`; [`prefixes`] lists the prefixes of whole orders.
+//! A design is a list of orders over `0..n`. It only depends on its parameters and a seed. Orders may be shorter
+//! than `n`; [`prefixes`] lists the prefixes of whole orders.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use rand::SeedableRng;
@@ -17,7 +17,7 @@ use numeric::{Interrupt, real};
 pub enum Design {
     /// Distinct orders drawn uniformly; 3N of them by default (MOI, section 3.2.1).
     Random,
-    /// The N rotations of the given order (MOI, section 3.2.2). They do not identify the position bias.
+    /// The N rotations of the input order (MOI, section 3.2.2). They do not identify the position bias.
     Cyclic,
     /// Latin squares, each the best of several draws: every passage is at every position equally often. N orders by default.
     Latin,
@@ -96,8 +96,9 @@ fn random(
     Ok(drawn)
 }
 
-/// Stacked Latin squares. Each is the draw that, together with the squares before it, conditions the fit best: largest
-/// harmonic mean of the eigenvalues of `Z(d0)'Z(d0)` on centred utilities, with `d0` the prior minus its mean.
+/// Stacked Latin squares. Each is the draw that, together with the earlier squares, conditions the fit best:
+/// largest harmonic mean of the eigenvalues of `Z(d0)'Z(d0)` on centred utilities, with `d0` the prior minus its
+/// mean.
 fn latin(
     n: usize,
     count: usize,
@@ -182,9 +183,10 @@ fn trie(base: &[Vec<usize>], count: usize, shared: usize, copies: usize, source:
     drawn
 }
 
-/// Rotations of the given order, cut to their first passages (MOI, section 3.3.1): to `length`, or with a retriever score per
-/// passage to the shortest prefix whose passages hold `length / n` of the softmax mass of the scores. Rotations that begin
-/// with passages of high score are then shorter. The paper gives no formula for variable pruning; this one is ours.
+/// Rotations of the input order, cut to their first passages (MOI, section 3.3.1). They are cut to `length`. With a
+/// retriever score per passage, they are cut to the shortest prefix with `length / n` of the softmax mass of the
+/// scores, so rotations that begin with high scores are shorter. The paper gives no formula for variable pruning;
+/// this one is ours.
 #[must_use]
 pub fn pruned(n: usize, length: usize, retriever: Option<&[f64]>) -> Vec<Vec<usize>> {
     let fixed = length.clamp(1, n.max(1));
@@ -248,7 +250,7 @@ fn enumerate(n: usize) -> Vec<Vec<usize>> {
     orders
 }
 
-/// Passage blocks to evaluate: `(each prompt on its own, prompts with a common prefix sharing its blocks)`.
+/// Passage evaluations: `(without prefix sharing, with prefix sharing)`.
 #[must_use]
 pub fn blocks(orders: &[Vec<usize>]) -> (usize, usize) {
     let prefixes: std::collections::HashSet<&[usize]> =
@@ -305,7 +307,7 @@ mod tests {
         }
         assert_eq!(orders(Design::Random, 10, 30, 1).len(), 30);
         assert_ne!(orders(Design::Random, 10, 30, 1), orders(Design::Random, 10, 30, 2));
-        // More squares than fifty, and every order there is.
+        // More than fifty squares, and every existing order.
         assert_eq!(orders(Design::Latin, 6, 400, 0).len(), 400);
         assert_eq!(orders(Design::Latin, 4, 99, 0).len(), 24);
     }

@@ -1,14 +1,17 @@
 //! Decides which end of the prompt the bias favours, and fits that direction.
 //!
-//! - **Whole orders** leave the direction open (`super::prior`). One-passage scores decide it if there are any, else the prior.
-//! - **Prompts of one length L < N** identify it in general, but not if the design is a set of rotations: the weights act on
-//!   the utilities as a convolution, and reversed weights have a spectrum of equal size. Both directions are fitted, one from
-//!   each prior. One-passage scores decide, else the lower objective; if the objectives are equal the data do not decide.
+//! - **Whole orders** leave the direction open (`super::prior`). Single-passage scores decide it if there are any,
+//!   otherwise the prior.
+//! - **Prompts of one length L < N** identify it in general, but not if the design is a set of rotations: the
+//!   weights act on the utilities as a convolution, and reversed weights have a spectrum of equal size. Both
+//!   directions are fitted, one from each prior. Single-passage scores decide, otherwise the lower objective; if
+//!   the objectives are equal, the data do not decide.
 //! - **Prompts of several lengths** identify it. They are fitted from equal weights, which favour neither end.
 //!
-//! On rotations of 10 passages cut to 5, with a bias of 8 to 1 for late positions and equal noise on all prompts (noise over
-//! signal of the cut prompts 1, 200 draws), Kendall's tau with the true utilities is 0.02 if the primacy prior is kept, 0.49
-//! if one-passage scores choose between two fits, and 0.76 if they are fitted as prompts of one passage.
+//! On rotations of 10 passages cut to 5, with a bias of 8 to 1 for late positions and equal noise on all prompts
+//! (noise over signal of the cut prompts 1, 200 draws), Kendall's tau with the true utilities is 0.02 with the
+//! primacy prior, 0.49 if single-passage scores choose between two fits, and 0.76 if they are fitted as prompts of
+//! one passage.
 
 use super::prior::{self, Direction};
 use super::problem::{Group, Problem, Row};
@@ -16,7 +19,7 @@ use super::varpro::{self, Starts, State, Stop};
 use super::{Anchors, Domain, FitError, Objective, Observation, Orientation, Settings, domain, uncertainty};
 use numeric::{Interrupt, pearson, real};
 
-/// Relative difference of two objectives that counts as none.
+/// Objectives with a smaller relative difference count as equal.
 const EQUAL: f64 = 1e-6;
 
 /// Largest magnitude of a score: its square and the sums of squares stay finite.
@@ -29,7 +32,7 @@ pub(super) struct Evidence<'a> {
     lengths: Vec<usize>,
     rows: Vec<Row>,
     anchor: Option<&'a [f64]>,
-    /// One-passage scores were added to the rows of prompts of one length.
+    /// Single-passage scores were added to the rows of prompts of one length.
     anchored: bool,
     settings: &'a Settings,
     pub prepared: domain::Prepared,
@@ -85,7 +88,7 @@ impl<'a> Evidence<'a> {
         Ok(Self { passages, lengths, rows, anchor, anchored, settings, prepared })
     }
 
-    /// Correlation of the utilities with the one-passage scores.
+    /// Correlation of the utilities with the single-passage scores.
     pub fn agreement(&self, state: &State) -> Option<f64> {
         pearson(&state.unknowns.as_slice()[..self.passages], self.anchor?)
     }
@@ -123,7 +126,7 @@ impl<'a> Evidence<'a> {
         if self.directionless(&primacy.0) {
             return chosen(primacy, Orientation::None);
         }
-        // The other end breaks the caller's constraint.
+        // The other end violates the caller's constraint.
         if self.settings.monotone {
             return chosen(primacy, Orientation::CallerPrior);
         }
@@ -185,8 +188,8 @@ impl<'a> Evidence<'a> {
                 varpro::search(problem, self.settings.starts, Stop { tolerance: 1e-9, slack: 0.0 }, interrupt)
             }
             Objective::Paper => {
-                // Few prompts leave many exact solutions: fewer than 2N - 2 whole orders are explained by nearly any position
-                // weights. Among these the one from the prior is kept, so that the ranking is not one of rounding.
+                // Few prompts leave many exact solutions: fewer than 2N - 2 whole orders are explained by nearly
+                // any position weights. The one from the prior wins, so that rounding does not decide the ranking.
                 let slack = rounding(problem);
                 let mut state = varpro::search(problem, Starts::Many, Stop { tolerance: 1e-12, slack }, interrupt)?;
                 turn_to_prior(problem, &mut state);

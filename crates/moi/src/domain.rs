@@ -1,8 +1,9 @@
 //! Transformation of log-probabilities before the fit, and of utilities back to nats.
 //!
-//! A fit to `αs + β` with `α > 0` gives the same weights and ranking. A domain therefore matters only if it is not affine:
-//! it treats outliers (`LogWinsorZ`, `RankNormal`) or is exponential (`Softmax`). Each length is centred on its own mean,
-//! because longer prompts have other means. All lengths share one scale, because a passage has one utility.
+//! A fit to `αs + β` with `α > 0` gives the same weights and ranking. A domain therefore matters only if it is not
+//! affine: it treats outliers (`LogWinsorZ`, `RankNormal`) or is exponential (`Softmax`). Each length is centred on
+//! its own mean, because longer prompts have different means. All lengths share one scale, because a passage has
+//! one utility.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -22,7 +23,7 @@ pub enum Domain {
         /// Temperature in nats; above 0.
         temperature: f64,
     },
-    /// The scores themselves. The default of the paper's objective.
+    /// The scores unchanged. The default of the paper's objective.
     AsIs,
 }
 
@@ -62,7 +63,8 @@ pub fn prepare(scores: &[f64], group: &[usize], domain: Domain) -> Prepared {
         }
     }
     let spread = standard_deviation(&values);
-    // The unit is the spread of the clipped scores in the domains of log-probabilities, of the raw scores in the others.
+    // The unit is the spread of the clipped scores in the domains of log-probabilities, and of the raw scores in
+    // the others.
     let nats = match domain {
         Domain::LogWinsorZ | Domain::LogZ | Domain::AsIs => spread,
         Domain::RankNormal | Domain::Softmax { .. } => standard_deviation(&raw_centred),

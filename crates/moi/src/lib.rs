@@ -14,14 +14,15 @@
 //! objective ([`Objective::Paper`]); the default ([`Objective::Regularised`]) takes both strengths from an assumed share of noise
 //! ([`Settings::sigma2`]). Prompts of several lengths have position weights and an intercept for each length.
 //!
-//! **Identifiability.** If every prompt holds every passage, `(a - 1/N, u - ū)` and `(t(a - 1/N), (u - ū)/t)` predict the same for
-//! every `t`, also for negative ones. The prior, or the scores of one-passage prompts, then decide direction and scale
-//! ([`Estimate::orientation`], [`uncertainty::Diagnostics`]). Prompts of several lengths identify both.
+//! **Identifiability.** If every prompt holds every passage, `(a - 1/N, u - ū)` and `(t(a - 1/N), (u - ū)/t)`
+//! predict the same for every `t`, also for negative ones. The prior, or single-passage scores, then decide
+//! direction and scale ([`Estimate::orientation`], [`uncertainty::Diagnostics`]). Prompts of several lengths
+//! identify both.
 //!
 //! # Utilities and bias from exact scores
 //!
-//! Three passages are scored alone and in all six orders. Several lengths identify everything, so the fit finds the utilities
-//! -4, -2, -3 and the position weights 0.5, 0.2, 0.3 from which the scores were made.
+//! Three passages are scored singly and in all six orders. Several lengths identify everything, so the fit finds
+//! the utilities -4, -2, -3 and the position weights 0.5, 0.2, 0.3 behind the scores.
 //!
 //! ```
 //! use moi::{Objective, Observation, Settings, estimate};
@@ -51,9 +52,9 @@
 //!
 //! # A ranking from random orders
 //!
-//! [`design::orders`] chooses orders to score. Here the score of an order is the sum over positions with weights 0.4, 0.3, 0.2,
-//! 0.1. The default prior says that early positions weigh more, so the direction is right although every prompt holds every
-//! passage.
+//! [`design::orders`] chooses orders to score. Here the score of an order is the sum over positions with weights
+//! 0.4, 0.3, 0.2, 0.1. The default prior says that early positions weigh more, so the direction is right although
+//! every prompt holds every passage.
 //!
 //! ```
 //! use moi::design::{Design, orders};
@@ -78,9 +79,10 @@
 //!
 //! # Modules
 //!
-//! [`design`] and [`adaptive`] choose the orders, [`domain`] prepares the scores, [`problem`] states the least squares, [`varpro`]
-//! solves it with the quadratic programmes of `solve`, `direction` decides which end of the prompt the bias favours,
-//! [`uncertainty`] computes errors and diagnostics, [`work`] estimates the cost. [`profile`] keeps the mean bias of many requests.
+//! [`design`] and [`adaptive`] choose the orders, [`domain`] prepares the scores, [`problem`] states the least
+//! squares, [`varpro`] solves it with the quadratic programmes of `solve`, `direction` decides which end of the
+//! prompt the bias favours, [`uncertainty`] computes errors and diagnostics, [`work`] estimates the cost.
+//! [`profile`] stores the mean bias of many requests.
 //!
 //! Two modules do not use the model: [`subsets`] estimates utilities from the scores of subsets of the passages (ContextCite),
 //! [`aggregate`] merges several rankings into one.
@@ -109,7 +111,7 @@ use varpro::Starts;
 
 use numeric::{Interrupt, descending, mean};
 
-/// Why a fit gave no result.
+/// Why a fit failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// The input is invalid.
@@ -126,7 +128,7 @@ pub enum FitError {
         /// The solver's status.
         status: String,
     },
-    /// The caller's [`Interrupt`] asked for the end.
+    /// The caller's [`Interrupt`] stopped it.
     #[error("fit interrupted")]
     Interrupted,
 }
@@ -145,28 +147,28 @@ pub struct Observation {
 pub enum Objective {
     /// Least squares with a prior on position weights and utilities. The default.
     Regularised,
-    /// The paper's objective (section 3.1): least squares alone, on the scores as they are unless a domain is given. For
+    /// The paper's objective (section 3.1): only least squares, on unchanged scores unless a domain is set. For
     /// whole orders it leaves scale and direction open; the solution nearest the prior is taken.
     Paper,
 }
 
-/// Use of the scores of one-passage prompts.
+/// Use of single-passage scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Anchors {
-    /// They decide the direction. If prompts do not hold all passages and the objective is the regularised one, they are
-    /// also fitted, as prompts of length 1. For anchors that score the same outcome as the observations. The default.
+    /// They decide the direction. If prompts do not hold all passages and the objective is the regularised one, they
+    /// are also fitted, as prompts of length 1. For anchors that score the observations' outcome. The default.
     #[default]
     Observations,
-    /// They only decide the direction. For anchors that score another outcome than the observations.
+    /// They only decide the direction. For anchors that score a different outcome than the observations.
     Direction,
 }
 
 /// Options of [`estimate`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Scale on which the scores are fitted. `None` for the default: `AsIs` for the paper's objective; else `LogWinsorZ` for
-    /// prompts of one length, and `LogZ` for several, where an outlier is more likely a passage that answers the query
-    /// alone than an error.
+    /// Scale on which the scores are fitted. `None` for the default: `AsIs` for the paper's objective; otherwise
+    /// `LogWinsorZ` for prompts of one length, and `LogZ` for several, where an outlier is more likely a passage
+    /// that answers the query alone than an error.
     pub domain: Option<Domain>,
     /// Objective.
     pub objective: Objective,
@@ -174,9 +176,9 @@ pub struct Settings {
     pub sigma2: f64,
     /// Position weights must not increase with the position.
     pub monotone: bool,
-    /// Prior position weights, as many as the longest prompt has positions or more; they sum to one. A shorter prompt takes
-    /// the first of them, renormalised, or equal weights if those sum to 0. `None` for the defaults: geometric for prompts
-    /// of one length, equal weights for several lengths.
+    /// Prior position weights, at least as many as the longest prompt has positions; they sum to one. A shorter
+    /// prompt takes the first of them, renormalised, or equal weights if those sum to 0. `None` for the defaults:
+    /// geometric for prompts of one length, equal weights for several lengths.
     pub prior: Option<Vec<f64>>,
     /// Strength of the pull to the mean utility; `None` for the default, which follows from `sigma2`.
     pub lam: Option<f64>,
@@ -184,7 +186,7 @@ pub struct Settings {
     pub rho: Option<f64>,
     /// Starting points of the search. [`Objective::Paper`] always uses [`Starts::Many`].
     pub starts: Starts,
-    /// Use of the one-passage scores.
+    /// Use of the single-passage scores.
     pub anchors: Anchors,
 }
 
@@ -207,16 +209,16 @@ impl Default for Settings {
 /// The evidence that decided which end of the prompt the fitted bias favours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orientation {
-    /// The scores of one-passage prompts.
+    /// Single-passage scores.
     OnePassageScores,
-    /// The caller's prior. Without it the data would not decide the direction, or would favour the other end. Or, for prompts of
-    /// one length, the caller's constraint that the weights do not increase.
+    /// The caller's prior, without which the data would not decide the direction, or would favour the other end.
+    /// Also, for prompts of one length, the caller's constraint that the weights do not increase.
     CallerPrior,
     /// The built-in prior: early positions weigh more. The data do not decide the direction.
     DefaultPrior,
     /// Prompts of several lengths, which identify direction and scale.
     Lengths,
-    /// Prompts of one length that hold only some of the passages. Both directions were fitted; the lower objective was taken.
+    /// Prompts of one length with only some of the passages. Both directions were fitted; the lower objective won.
     Subsets,
     /// There is no direction: one passage, prompts of one passage, or constant scores.
     None,
@@ -225,24 +227,26 @@ pub enum Orientation {
 /// Utilities and position bias.
 #[derive(Debug, Clone)]
 pub struct Estimate {
-    /// Utility of each passage, in nats: the score expected of a prompt in which this passage held all position weight.
+    /// Utility of each passage, in nats: the expected score of a prompt in which this passage had all position
+    /// weight.
     pub utilities: Vec<f64>,
     /// Standard error of each utility, in nats; `None` if the scores do not determine the scale
     /// ([`Diagnostics::scale_identified`]).
     pub standard_errors: Option<Vec<f64>>,
     /// Passages by descending utility; ties keep the input order.
     pub ranking: Vec<usize>,
-    /// For each rank but the last, the probability that its passage outranks the next one.
+    /// For each rank except the last, the probability that its passage outranks the next one.
     pub outranks_next: Vec<f64>,
     /// Position weights of each length of the observations, ascending by length.
     pub bias: Vec<Vec<f64>>,
-    /// The prior position weights that were taken, as `bias`.
+    /// The prior position weights in use, in the form of `bias`.
     pub prior: Vec<Vec<f64>>,
     /// Mean |2p - 1| over pairs.
     pub expected_tau: f64,
     /// The evidence that decided the direction.
     pub orientation: Orientation,
-    /// Pearson correlation of the utilities with the one-passage scores; `None` without them, or if either is constant.
+    /// Pearson correlation of the utilities with the single-passage scores; `None` without them, or if either is
+    /// constant.
     pub anchor_correlation: Option<f64>,
     /// Fit quality, in the units of the fitted scores.
     pub diagnostics: Diagnostics,
@@ -250,12 +254,12 @@ pub struct Estimate {
     pub objective: f64,
     /// Utilities in the units of the fitted scores.
     pub fitted: Vec<f64>,
-    /// Mean squared errors of `fitted`, N × N; for whole orders at the scale that was chosen.
+    /// Mean squared errors of `fitted`, N × N; for whole orders at the chosen scale.
     pub covariance: DMatrix<f64>,
 }
 
-/// Fits `observations` of `passages` passages. `anchor` holds the scores of one-passage prompts by passage, log P(q|p) in
-/// nats; a score that is not finite counts as absent. [`Anchors`] says what they are used for.
+/// Fits `observations` of `passages` passages. `anchor` holds single-passage scores by passage, log P(q|p) in nats;
+/// a score that is not finite counts as missing. [`Anchors`] explains their use.
 ///
 /// # Errors
 /// [`FitError`]: invalid input with its field, an unsolved programme, or an interruption.
@@ -272,9 +276,9 @@ pub fn estimate(
     let (diagnostics, covariance) = (errors.diagnostics, errors.covariance);
     let (mut bias, fitted) = varpro::finish(&chosen.problem, &chosen.state);
     let prepared = &evidence.prepared;
-    // The fitted values give the order: the map back to nats loses it where the scores were constant.
+    // The fitted values give the order: the map back to nats loses it if the scores were constant.
     let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fitted)) };
-    // Utilities that are alike but for rounding are equal, however sure the fit is of them.
+    // Utilities that differ only by rounding are equal, however certain the fit is of them.
     let alike = snap(&fitted).iter().all(|utility| *utility == 0.0);
     let compared = if alike { vec![0.0; passages] } else { fitted.clone() };
     let utilities: Vec<f64> = fitted.iter().map(|u| u * prepared.scale + prepared.centre).collect();
@@ -308,7 +312,7 @@ pub fn estimate(
     })
 }
 
-/// Ends a computation that was asked to stop.
+/// Ends an interrupted computation.
 fn check(interrupt: Interrupt<'_>) -> Result<(), FitError> {
     if interrupt() { Err(FitError::Interrupted) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
 //! Position-bias profiles used as priors.
 //!
 //! The paper's objective does not distinguish a ranking from its reverse: for whole orders `(a - 1/N, u - ū)` and
-//! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, negative ones included. The method therefore needs a prior with
-//! a direction; `super::direction` decides it.
+//! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, including negative ones. The method therefore needs a
+//! prior with a direction; `super::direction` decides it.
 
 use numeric::real;
 
@@ -47,15 +47,14 @@ pub fn first(weights: &[f64], positions: usize) -> Vec<f64> {
     }
 }
 
-/// True if a profile favours no end of whole orders: `|a0|² - 1/N` is zero.
+/// True if a profile favours neither end of whole orders: `|a0|² - 1/N` is zero.
 #[must_use]
 pub fn has_no_direction(profile: &[f64], passages: usize) -> bool {
     let squares: f64 = profile.iter().map(|weight| weight * weight).sum();
     passages > 1 && squares - 1.0 / real(passages) < 1e-9
 }
 
-/// True if a weight is greater than that of the position before it, by more than the rounding of a fit that was to keep it from
-/// that.
+/// True if a weight exceeds the one before it by more than the rounding of a fit with the monotone constraint.
 #[must_use]
 pub fn increases(profile: &[f64]) -> bool {
     profile.windows(2).any(|pair| pair[1] > pair[0] + 1e-6)

@@ -10,7 +10,7 @@
 //!
 //! `F = Σ_i (pred_i - s_i)² + λ Σ_p (u_p - ū)² + Σ_g ρ_g |a_g - a0_g|²`
 //!
-//! With `λ = ρ = 0` and one group it is the paper's objective. The scores are not transformed here; `super::domain` does.
+//! With `λ = ρ = 0` and one group it is the paper's objective. `super::domain` transforms the scores before.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -118,7 +118,7 @@ impl Problem {
         self.offsets[group]..self.offsets[group + 1]
     }
 
-    /// Number of linear unknowns `w = [u; c_1 ..]`: utilities, then an intercept for every group but the first.
+    /// Number of linear unknowns `w = [u; c_1 ..]`: utilities, then an intercept for every group except the first.
     pub(super) fn unknowns(&self) -> usize {
         self.passages + self.groups.len().saturating_sub(1)
     }
@@ -169,7 +169,7 @@ impl Problem {
         self.normal_matrix_at(z, self.lam)
     }
 
-    /// The same with another `λ`.
+    /// [`Self::normal_matrix`] with another `λ`.
     pub(super) fn normal_matrix_at(&self, z: &DMatrix<f64>, lam: f64) -> DMatrix<f64> {
         let mut k = z.transpose() * z;
         let share = lam / real(self.passages);

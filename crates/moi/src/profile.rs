@@ -1,28 +1,30 @@
-//! Position-bias profiles: the value of each prompt position to a generator, averaged over many requests, and the
-//! arrangement of passages that follows.
+//! Position-bias profiles: the effect of each prompt position on a generator, averaged over many requests, and the
+//! resulting arrangement of passages.
 //!
-//! Two kinds of profile are kept for each number of passages `n`. They differ, because the likelihood of a question under
-//! an order does not predict the likelihood of its answer:
+//! There are two kinds of profile for each number of passages `n`. They differ, because the likelihood of a
+//! question under an order does not predict the likelihood of its answer:
 //! - **answer**: log-likelihood of a reference answer with the supporting passage at position `j`, minus the mean over the
 //!   positions, in nats. Measured on labelled questions. An arrangement needs this one.
-//! - **question**: the shape of the position weights that MOI fits to log P(query | order) ([`shape`]): which positions weigh more,
-//!   without how much. Fits of whole orders do not tell the strength of the bias, so a profile does not use it.
+//! - **question**: the shape of the position weights that MOI fits to log P(query | order) ([`shape`]): which
+//!   positions weigh more, but not by how much. Fits of whole orders do not determine the strength of the bias, so
+//!   a profile does not use it.
 //!
 //! By the rearrangement inequality, the sum of utility times weight is largest when both are sorted alike ([`arrange`]).
 //! Sorting follows noise as readily as an effect, so [`Profile::propose`] sorts only after a test.
 //!
 //! # The test
 //! `k` observations of `n` positions have means `m_j` with standard errors `e_j`, and
-//! `F = sum (m_j - mean(m))^2 / sum e_j^2` (repeated-measures analysis of variance). Positions of one prompt are correlated,
-//! so `F` is compared with the law for one degree of freedom, `t^2` with `k - 1`, whatever `n` is. This lower bound of
-//! Geisser and Greenhouse (1958) is conservative for every covariance matrix: at these levels a weighted mean of chi-squared
-//! variables has a lighter tail than one of them (Szekely and Bakirov, 2003). It needs no covariances.
+//! `F = sum (m_j - mean(m))^2 / sum e_j^2` (repeated-measures analysis of variance). Positions of one prompt are
+//! correlated, so `F` is compared with the law for one degree of freedom, `t^2` with `k - 1`, for any `n`. This
+//! lower bound of Geisser and Greenhouse (1958) is conservative for every covariance matrix: at these levels a
+//! weighted mean of chi-squared variables has a lighter tail than one of them (Szekely and Bakirov, 2003). It needs
+//! no covariances.
 //! - A calibrated or built-in profile is tested once: `F` must exceed the squared 97.5 % point of Student's t (5 %, two-sided).
 //! - A learnt profile is tested at every request, so a fixed level would be crossed sooner or later by chance. The Bayes
 //!   factor of the t statistic under a unit-information prior is a test martingale; below 1/20, the probability that it
 //!   *ever* exceeds 20 without an effect is at most 5 % (Ville; Hendriksen, de Heide and Grünwald, 2021).
 //!
-//! Testing the sorted order's own gain against its error would be wrong, because the order is chosen to maximise that gain:
+//! Testing the gain of the sorted order against its error would be wrong, because the order maximises that gain:
 //! over ten flat positions and 30 observations it exceeds two standard errors in 45 % of the profiles.
 
 use std::collections::BTreeMap;
@@ -32,31 +34,32 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use numeric::{descending, mean, real};
 
-/// Shortest profile that is interpolated to other lengths. Fewer positions cannot show whether the middle of a prompt counts
-/// for less than its ends.
+/// Shortest profile that is interpolated to other lengths. Fewer positions cannot show if the middle of a prompt
+/// counts less than its ends.
 const LEAST_INTERPOLATED: usize = 4;
 /// Largest ratio, in either direction, of a context's length to the profile's. Relative positions keep their value only
 /// between prompts of similar length.
 const MOST_STRETCH: usize = 2;
 /// Standard errors by which a later position must exceed an earlier one before the order departs from best first.
 const STANDARD_ERRORS: f64 = 2.0;
-/// Smallest Bayes factor at which a learnt profile is believed.
+/// Smallest Bayes factor at which a learnt profile counts.
 const BAYES_FACTOR: f64 = 20.0;
 
 /// The text whose likelihood a profile describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
-    /// The reference answer's.
+    /// The reference answer.
     Answer,
-    /// The question's.
+    /// The question.
     Question,
 }
 
 impl Subject {
-    /// Least difference between the best and the worst position that is worth an arrangement: 0.05 nats (5 % of the answer's
-    /// probability), or 0.25 in the mean shape, whose ends differ by 1 or more if all fits agree and by 0 if they favour any
-    /// position equally often. With enough observations any bias of the fit is significant.
+    /// Least difference between the best and the worst position that justifies an arrangement: 0.05 nats (5 % of
+    /// the answer's probability), or 0.25 in the mean shape, whose ends differ by 1 or more if all fits agree and
+    /// by 0 if they favour each position equally often. With enough observations any bias of the fit is
+    /// significant.
     const fn least_effect(self) -> f64 {
         match self {
             Self::Answer => 0.05,
@@ -77,7 +80,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// As an adjective. Files of calibrated and learnt profiles are named so.
+    /// Its name as an adjective. Files of calibrated and learnt profiles have this name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -160,7 +163,7 @@ impl Profile {
             .then(|| self.squares.iter().map(|square| (square / (count - 1.0) / count).max(0.0).sqrt()).collect())
     }
 
-    /// True if [`Profile::observe`] could have left these numbers behind. Checks what is read from a file.
+    /// True if [`Profile::observe`] could have produced these numbers. Checks data from a file.
     #[must_use]
     pub fn is_valid(&self, positions: usize) -> bool {
         let finite = |values: &[f64]| values.len() == positions && values.iter().all(|value| value.is_finite());
@@ -170,8 +173,8 @@ impl Profile {
             && self.squares.iter().all(|square| *square >= 0.0)
     }
 
-    /// True if the profile applies to a context of `passages`: its own length, or from four positions on a length within a
-    /// factor of two.
+    /// True if the profile applies to a context of `passages`: to its own length, and from four positions on to
+    /// lengths within a factor of two.
     #[must_use]
     pub fn serves(&self, passages: usize) -> bool {
         let own = self.positions();
@@ -197,7 +200,8 @@ impl Profile {
             .collect()
     }
 
-    /// True if the positions differ by more than their errors explain, and by enough to matter. See the module's text.
+    /// True if the positions differ by more than their errors explain, and by enough to matter (see the module
+    /// documentation).
     #[must_use]
     pub fn has_effect(&self, subject: Subject, origin: Origin) -> bool {
         let Some(errors) = self.standard_errors() else { return false };
@@ -206,7 +210,7 @@ impl Profile {
         let within: f64 = errors.iter().map(|error| error * error).sum();
         let largest = self.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let smallest = self.means.iter().copied().fold(f64::INFINITY, f64::min);
-        // Observations without any spread are one question asked again and again. They carry no estimate of the error.
+        // Observations without spread are one question repeated. They give no estimate of the error.
         if within <= 0.0 || largest - smallest < subject.least_effect() {
             return false;
         }
@@ -224,8 +228,9 @@ impl Profile {
         }
     }
 
-    /// Arranges `ranking` (best first) by this profile. `None` where the positions do not differ beyond their error. Best
-    /// first where they differ but no later position exceeds an earlier one by two standard errors: the profile confirms it.
+    /// Arranges `ranking` (best first) by this profile. `None` if the positions do not differ beyond their error.
+    /// Best first if they differ but no later position exceeds an earlier one by two standard errors: the profile
+    /// confirms it.
     #[must_use]
     pub fn propose(&self, ranking: &[usize], subject: Subject, origin: Origin) -> Option<Vec<usize>> {
         if !self.has_effect(subject, origin) {
@@ -282,8 +287,8 @@ impl Profiles {
         self.iter().next().is_none()
     }
 
-    /// The profile of `subject` that applies to a context of `passages` ([`Profile::serves`]) and has at least `least`
-    /// observations: the nearest length, and of two equally near the longer one.
+    /// The profile of `subject` that applies to a context of `passages` ([`Profile::serves`]) and has at least
+    /// `least` observations: the nearest length; of two equally near ones the longer.
     #[must_use]
     pub fn serving(&self, subject: Subject, passages: usize, least: u64) -> Option<&Profile> {
         self.iter()
@@ -301,7 +306,7 @@ pub fn shape(weights: &[f64]) -> Vec<f64> {
     weights.iter().map(|weight| if length > 1e-9 { (weight - centre) / length } else { 0.0 }).collect()
 }
 
-/// Puts the best of `ranking` where `weights` is largest, the second best where it is second largest, and so on. Equal
+/// Puts the best of `ranking` at the largest of `weights`, the second best at the second largest, and so on. Equal
 /// weights are filled from the front. One weight per passage.
 #[must_use]
 pub fn arrange(ranking: &[usize], weights: &[f64]) -> Vec<usize> {

@@ -39,7 +39,7 @@ pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) 
     }
     let mut weights = DVector::from_vec(solver.solution.x);
     debug_assert_eq!(weights.len(), n);
-    // The interior point is a rounding error off the simplex: project every group onto it.
+    // The interior point is off the simplex by rounding: project every group onto it.
     for group in 0..problem.groups.len() {
         let span = problem.span(group);
         let mut part = weights.rows_mut(span.start, span.len());
@@ -50,7 +50,7 @@ pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) 
     Ok(weights)
 }
 
-/// `A`, `b` of `Ax + s = b`, and the number of leading rows that are equalities.
+/// `A`, `b` of `Ax + s = b`, and the number of leading equality rows.
 fn constraints(problem: &Problem) -> (CscMatrix<f64>, Vec<f64>, usize) {
     let (mut rows, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let mut push = |row: usize, column: usize, value: f64| {
@@ -78,8 +78,8 @@ fn constraints(problem: &Problem) -> (CscMatrix<f64>, Vec<f64>, usize) {
     (matrix, bounds, equalities)
 }
 
-/// Upper triangle in compressed columns, with explicit zeros. The solver reads only this triangle; it accepts a lower one
-/// and returns a wrong result without an error.
+/// Upper triangle in compressed columns, with explicit zeros. The solver reads only this triangle; given a lower
+/// one, it returns a wrong result without an error.
 fn upper_triangle(p: &DMatrix<f64>) -> CscMatrix<f64> {
     let n = p.nrows();
     let (mut starts, mut rows, mut values) = (vec![0], Vec::new(), Vec::new());

@@ -5,12 +5,13 @@
 //! minimise  1/(2n) Σ (outcome − prediction)²  +  α Σ_j |w_j| · s_j
 //! ```
 //!
-//! n subsets, s_j the standard deviation of v_j over them: a Lasso on standardised columns, its weights scaled back
-//! (Cohen-Wang et al., *ContextCite: Attributing Model Generation to Context*, and `LassoRegression.fit` of their program).
-//! Weights below the penalty are exactly 0. A passage that is in every subset, or in none, has no weight.
+//! n subsets, s_j the standard deviation of v_j over them: a Lasso on standardised columns, with its weights scaled
+//! back (Cohen-Wang et al., *ContextCite: Attributing Model Generation to Context*, and `LassoRegression.fit` of
+//! their program). Weights below the penalty are exactly 0. A passage in every subset, or in none, has no weight.
 //!
-//! Cyclic coordinate descent (Friedman et al., 2010): each standardised weight in turn takes its best value given the others,
-//! which is a soft threshold, until no weight moves. Of two passages with equal columns the earlier one takes the weight.
+//! Cyclic coordinate descent (Friedman et al., 2010): each standardised weight in turn takes its best value for the
+//! current others, a soft threshold, until no weight changes. Of two passages with equal columns the earlier one
+//! takes the weight.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,10 +25,10 @@ const TOLERANCE: f64 = 1e-10;
 /// Bound on the sweeps. Random subsets take a few hundred.
 const MOST_SWEEPS: usize = 20_000;
 
-/// Subsets of `0..n` to observe. Entry `j` of a mask says whether `j` is in the subset.
+/// Subsets of `0..n` to observe. Entry `j` of a mask is true if `j` is in the subset.
 ///
-/// With at most `most` subsets in all, each comes once, the first elements changing fastest: no draw can tell more. Otherwise
-/// `most` independent draws, in which each element is kept with probability 1/2; a subset may come twice.
+/// If there are at most `most` subsets, each comes once, with the first elements changing fastest. Otherwise `most`
+/// independent draws, in which each element is included with probability 1/2; a subset may come twice.
 #[must_use]
 pub fn subsets(n: usize, most: usize, seed: u64) -> Vec<Vec<bool>> {
     let all = u32::try_from(n).ok().and_then(|n| 1_usize.checked_shl(n)).filter(|all| (1..=most).contains(all));
@@ -46,11 +47,11 @@ pub struct Weights {
     pub passages: Vec<f64>,
     /// Predicted outcome without passages.
     pub intercept: f64,
-    /// True if the descent came to its end before the most sweeps.
+    /// True if the descent ended before the maximum number of sweeps.
     pub converged: bool,
 }
 
-/// A standardised column, and what scales its weight back.
+/// A standardised column, and the factor that scales its weight back.
 struct Column {
     passage: usize,
     mean: f64,
@@ -61,7 +62,7 @@ struct Column {
 /// Fits the Lasso with penalty `alpha` to the outcomes of subsets.
 ///
 /// # Errors
-/// [`FitError::Invalid`] where masks and outcomes do not go together or an outcome is not finite, and
+/// [`FitError::Invalid`] if masks and outcomes do not match or an outcome is not finite, and
 /// [`FitError::Interrupted`].
 pub fn lasso(masks: &[Vec<bool>], outcomes: &[f64], alpha: f64, interrupt: Interrupt<'_>) -> Result<Weights, FitError> {
     let passages = check(masks, outcomes)?;
@@ -81,8 +82,8 @@ pub fn lasso(masks: &[Vec<bool>], outcomes: &[f64], alpha: f64, interrupt: Inter
         }
     }
     let mut weights = vec![0.0; passages];
-    // A column that ties with a weighted one lies at the border of the penalty. A weight left there by rounding counts as 0:
-    // it would break ties among passages without weight.
+    // A column that ties with a weighted one lies at the border of the penalty. A weight left there by rounding
+    // counts as 0, because it would break ties among passages without weight.
     for (column, weight) in columns.iter().zip(&standardised).filter(|(_, weight)| weight.abs() > tolerance) {
         weights[column.passage] = weight / column.deviation;
     }
@@ -115,7 +116,7 @@ fn column(masks: &[Vec<bool>], passage: usize) -> Option<Column> {
     Some(Column { passage, mean: share, deviation, values })
 }
 
-/// Moves each weight to its best value given the others. Returns the largest move.
+/// Moves each weight to its best value for the current others. Returns the largest move.
 fn sweep(columns: &[Column], alpha: f64, weights: &mut [f64], residuals: &mut [f64]) -> f64 {
     let n = real(residuals.len());
     let mut largest = 0.0_f64;
@@ -207,9 +208,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Optimality: the residuals' covariance with a standardised column is alpha times the weight's sign where the weight is
-        /// not 0, and at most alpha where it is. Also with more passages than subsets. Far below the penalty that is used, 0.01,
-        /// and with nearly as many passages as subsets, the descent may not end within its sweeps, and says so.
+        /// Optimality: the residuals' covariance with a standardised column is alpha times the weight's sign if the
+        /// weight is not 0, and at most alpha if it is. Also with more passages than subsets. With a penalty far
+        /// below the usual 0.01, and nearly as many passages as subsets, the descent may not end within its sweeps,
+        /// and reports that.
         #[test]
         fn the_conditions_of_optimality_hold(n in 1_usize..48, seed in any::<u64>(), alpha in 0.01_f64..0.5, noise in proptest::collection::vec(-3.0_f64..3.0, 32)) {
             let masks = subsets(n, 32, seed);

@@ -8,15 +8,15 @@ use numeric::Interrupt;
 /// Most passages of a fit.
 const MOST_PASSAGES: usize = 2_000;
 
-/// Scores of orders, to be fitted.
+/// Scores of orders to fit.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FitTask {
     /// Number of passages, N.
     pub passages: usize,
     /// Orders and their scores, all orders of one length.
     pub observations: Vec<Observation>,
-    /// Scale of the fit. `None` for the scores themselves if the objective is the paper's or `lam` or `rho` is given, whose
-    /// values depend on the scale; else the default of [`Settings`].
+    /// Scale of the fit. `None` for unchanged scores if the objective is the paper's or `lam` or `rho` is set,
+    /// whose values depend on the scale; otherwise the default of [`Settings`].
     pub domain: Option<Domain>,
     /// The paper's objective instead of the regularised one.
     pub paper: bool,
@@ -30,7 +30,7 @@ pub struct FitTask {
     pub lam: Option<f64>,
     /// Strength of the pull to the prior weights.
     pub rho: Option<f64>,
-    /// Score of each passage alone, N of them, used as [`super::Anchors::Observations`].
+    /// Single-passage scores, N of them, used as [`super::Anchors::Observations`].
     pub anchor: Option<Vec<f64>>,
 }
 

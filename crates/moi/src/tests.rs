@@ -116,7 +116,7 @@ fn the_paper_objective_is_turned_too() {
     assert!(settled.bias[0][4] > settled.bias[0][0]);
 }
 
-/// The scale that whole orders leave open had a separate variance, 1e12 times that of the scores.
+/// For whole orders, the open scale had a separate variance, 1e12 times that of the scores.
 #[test]
 fn errors_under_the_paper_objective_are_at_the_scale_that_was_chosen() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
@@ -129,7 +129,7 @@ fn errors_under_the_paper_objective_are_at_the_scale_that_was_chosen() {
     assert!(errors.iter().all(|error| *error > 0.0 && *error < 5.0), "{paper:?}");
 }
 
-/// Rounding decided between scores that are all alike, with certainty.
+/// Rounding decided between equal scores, with certainty.
 #[test]
 fn scores_that_are_alike_say_nothing_on_any_scale() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
@@ -210,8 +210,8 @@ fn on_paper(n: usize, observations: &[Observation]) -> Estimate {
     estimate(n, observations, None, &settings, &|| false).unwrap()
 }
 
-/// N orders of N passages are explained exactly by nearly any position weights. The one with the least residue of rounding won,
-/// from random starts: the ranking had a tau of 0.2 with the truth, and changed where all scores were raised.
+/// Nearly any position weights explain N orders of N passages exactly. The least rounding residue won, from random
+/// starts: the ranking had a tau of 0.2 with the truth, and changed when all scores were raised.
 #[test]
 fn few_whole_orders_keep_the_prior() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5, 1.2];
@@ -327,7 +327,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    /// If the stated pairs stand right as often as they say, less 0.04.
+    /// True if the stated pairs are right at least as often as stated, minus 0.04.
     fn is_calibrated(&self) -> bool {
         real(self.right) / real(self.stated.len()) > mean(&self.stated) - 0.04
     }
@@ -350,7 +350,7 @@ fn simulate(all: &mut Simulated, orders: impl Fn(u64) -> Vec<Vec<usize>>, n: usi
             numeric::standard_deviation(&of).powi(2) * real(of.len())
         };
         let signal = (lengths.iter().map(spread).sum::<f64>() / real(clean.len())).sqrt();
-        // Of equal weights no order differs from another.
+        // With equal weights all orders are alike.
         let level = noise * if signal > 1e-9 { signal } else { 0.25 };
         let observations: Vec<Observation> = orders
             .iter()
@@ -372,7 +372,8 @@ fn simulate(all: &mut Simulated, orders: impl Fn(u64) -> Vec<Vec<usize>>, n: usi
     }
 }
 
-/// Errors took the shrinkage of the fit for none: of precise scores up to 29 % of the utilities lay beyond 1.96 of them.
+/// Errors ignored the shrinkage of the fit: with precise scores up to 29 % of the utilities were beyond 1.96
+/// errors.
 #[test]
 fn errors_cover_the_utilities_of_prompts_of_several_lengths() {
     for (n, depth) in [(3, 3), (5, 2), (5, 3)] {
@@ -394,7 +395,8 @@ fn errors_cover_the_utilities_of_prompts_of_several_lengths() {
     }
 }
 
-/// Whole orders tell no scale, so no error in nats is stated. Their pairs were stated at 0.99 and stood right in 0.65 to 0.90.
+/// Whole orders do not determine the scale, so there is no error in nats. Their pairs were stated at 0.99 and right
+/// in 0.65 to 0.90.
 #[test]
 fn whole_orders_state_no_errors_and_few_sure_pairs_of_noise() {
     for noise in [0.3, 1.0] {
@@ -416,7 +418,7 @@ fn whole_orders_state_no_errors_and_few_sure_pairs_of_noise() {
     }
 }
 
-/// The scores of whole orders are the same for weights that fall by a fifth and for weights that fall fifteen times as fast.
+/// Weights that fall by a fifth and weights that fall fifteen times as fast give the same scores of whole orders.
 #[test]
 fn the_strength_of_the_bias_in_whole_orders_comes_from_the_prior() {
     let (n, truth) = (5, [0.9, -0.4, 0.1, 1.3, -1.9]);
@@ -433,7 +435,7 @@ fn the_strength_of_the_bias_in_whole_orders_comes_from_the_prior() {
     for fit in [weak, strong] {
         assert!(fit.diagnostics.identifiable && !fit.diagnostics.scale_identified && fit.standard_errors.is_none());
     }
-    // Prompts of one passage beside them tell the scale.
+    // Additional single-passage prompts determine the scale.
     let orders = design::orders(design::Design::Latin, n, n, 3, &|| false).unwrap();
     let prefixes: Vec<Observation> = design::prefixes(&orders, 2)
         .into_iter()

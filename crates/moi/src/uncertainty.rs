@@ -1,20 +1,23 @@
 //! Errors and diagnostics of a fit: noise level, mean squared errors of the utilities, rank, leave-one-out residuals.
 //!
-//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and `y_i`
-//! the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and
-//! `κ g` the noise variance. The profile likelihood is `-½ Σ ln V - ½ n ln(Σ y²/V / n)`; with the prior `g (1-g)` it gives the
-//! posterior of `g` on [0.03, 0.97]. At most `N` of the eigenvalues are not 0, so an N × N problem is solved.
+//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of
+//! `Z0 C Z0'`, and `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`,
+//! `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and `κ g` the noise variance. The profile likelihood is
+//! `-½ Σ ln V - ½ n ln(Σ y²/V / n)`; with the prior `g (1-g)` it gives the posterior of `g` on [0.03, 0.97]. At
+//! most `N` eigenvalues are not 0, so an N × N problem suffices.
 //!
-//! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). If the scores have less, it shrinks the utilities too much;
-//! if they have more, too little. Errors therefore are mean squared errors of the reported utilities over the posterior of `g`:
-//! `E_g[κ g H_g⁻¹ + δ_g δ_g']`. `H_g` is the Hessian of the objective whose penalties belong to `g`, with the position weights
-//! eliminated, and `δ_g` the Gauss-Newton step from the reported solution to the minimum of that objective. Weights move in an
-//! orthonormal basis of the directions in which the active weights of each length (those above 1e-7) keep their sum.
+//! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). If the scores have less, it shrinks the
+//! utilities too much; if they have more, too little. Errors therefore are mean squared errors of the reported
+//! utilities over the posterior of `g`: `E_g[κ g H_g⁻¹ + δ_g δ_g']`. `H_g` is the Hessian of the objective with the
+//! penalties for `g`, with the position weights eliminated, and `δ_g` the Gauss-Newton step from the reported
+//! solution to the minimum of that objective. Weights move in an orthonormal basis of the directions in which the
+//! active weights of each length (those above 1e-7) keep their sum.
 //!
-//! **Whole orders** leave the scale of `(a - 1/N, u - ū)` open, so no data tell an error in nats. The errors are those at the
-//! chosen scale, without the direction of the scale; only the order of the passages follows from them. If the true weights are
-//! equal, the scores hold nothing but noise, and the prior still finds a ranking. The probability that one passage outranks another
-//! is therefore `½ + π (Φ - ½)`, with `π` the posterior probability of any signal, ½ before the scores are seen.
+//! **Whole orders** leave the scale of `(a - 1/N, u - ū)` open, so the data do not determine an error in nats. The
+//! errors are those at the chosen scale, without the direction of the scale; they only serve the order of the
+//! passages. If the true weights are equal, the scores are pure noise, and the prior still finds a ranking. The
+//! probability that one passage outranks another is therefore `½ + π (Φ - ½)`, with `π` the posterior probability
+//! of any signal, ½ before the scores are seen.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -43,11 +46,12 @@ pub struct Diagnostics {
     pub noise_variance: f64,
     /// Log-likelihood ratio of the best `g` against g = 0.97, almost only noise; above 1.35 means signal.
     pub signal: f64,
-    /// If the scores alone determine utilities and weights, up to the scale of whole orders; otherwise the prior determines
-    /// the rest.
+    /// True if the scores by themselves determine utilities and weights, up to the scale of whole orders; otherwise
+    /// the prior determines the rest.
     pub identifiable: bool,
-    /// If the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
-    /// `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets both.
+    /// True if the scores determine the strength of the position bias, and with it the unit of the utilities. Whole
+    /// orders do not: `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets
+    /// both.
     pub scale_identified: bool,
     /// True if the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
     /// steps ran out, and the fit is the best state reached ([`NOT_CONVERGED`]).
@@ -55,8 +59,8 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// How the fit ended, in one word: `converged`, `not_converged`, or `not_identifiable` where it converged to values that the
-    /// prior determines in part.
+    /// How the fit ended, in one word: `converged`, `not_converged`, or `not_identifiable` if it converged to
+    /// values that the prior determines in part.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match (self.converged, self.identifiable) {
@@ -81,11 +85,11 @@ pub(super) struct Errors {
     pub diagnostics: Diagnostics,
     /// Mean squared errors of the utilities, N × N, in squared units of the fitted scores.
     pub covariance: DMatrix<f64>,
-    /// Probability that the scores hold any signal; 1 for designs that need no such doubt.
+    /// Probability that the scores hold any signal; 1 for designs without that doubt.
     pub signal_probability: f64,
 }
 
-/// Diagnostics and errors of a solution. `sigma2` is the share of noise to which the penalties of the problem belong.
+/// Diagnostics and errors of a solution. `sigma2` is the share of noise that the penalties of the problem assume.
 pub(super) fn assess(
     problem: &Problem,
     state: &State,
@@ -144,7 +148,7 @@ pub(super) fn outranks(utilities: &[f64], covariance: &DMatrix<f64>, left: usize
     Normal::standard().cdf(difference / variance.sqrt())
 }
 
-/// Mean of `|2p - 1|` over all pairs: the Kendall tau to expect between this ranking and the true one.
+/// Mean of `|2p - 1|` over all pairs: the expected Kendall tau between this ranking and the true one.
 pub(super) fn expected_tau(utilities: &[f64], covariance: &DMatrix<f64>) -> f64 {
     let mut terms = Vec::new();
     for left in 0..utilities.len() {
@@ -177,7 +181,7 @@ fn jacobian(problem: &Problem, u: &DMatrix<f64>, z: &DMatrix<f64>) -> (usize, f6
     let mut j = DMatrix::zeros(z.nrows(), by_weights.ncols() + z.ncols());
     j.view_mut((0, 0), by_weights.shape()).copy_from(&by_weights);
     j.view_mut((0, by_weights.ncols()), z.shape()).copy_from(z);
-    // R of J = QR has the same singular values. J'J would square them, and zeros would no longer stand out.
+    // R of J = QR has the same singular values. J'J would square them, and zeros would not stand out.
     let tall = j.nrows() > 2 * j.ncols();
     let singular = if tall { j.qr().r().singular_values() } else { j.singular_values() };
     let largest = singular.max();
@@ -204,7 +208,8 @@ fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
     if columns.is_empty() { DMatrix::zeros(problem.positions(), 0) } else { DMatrix::from_columns(&columns) }
 }
 
-/// The basis without the direction in which only the scale of whole orders moves. Errors are those at the scale that was chosen.
+/// The basis without the direction in which only the scale of whole orders changes. Errors are those at the chosen
+/// scale.
 fn at_scale(problem: &Problem, weights: &DVector<f64>, basis: DMatrix<f64>) -> DMatrix<f64> {
     if !has_free_scale(problem) || weights.iter().any(|weight| *weight <= 1e-7) {
         return basis;
@@ -238,7 +243,7 @@ pub(super) fn within_length_squares(problem: &Problem, scores: &DVector<f64>) ->
     column.norm_squared()
 }
 
-/// How much of the scores is noise.
+/// The noise in the scores.
 struct Noise {
     /// The likeliest noise variance, in squared units of the fitted scores.
     variance: f64,
@@ -256,7 +261,7 @@ impl Noise {
     }
 }
 
-/// Shares of noise that stand for the posterior.
+/// Shares of noise that represent the posterior.
 const SHARES: u32 = 8;
 
 fn noise(problem: &Problem, scores: &DVector<f64>) -> Noise {
@@ -272,12 +277,12 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> Noise {
     centre_lengths(problem, &mut z0);
     let mut centred = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
     centre_lengths(problem, &mut centred);
-    // Scores that are all alike show no signal: any likelihood of them is a matter of rounding.
+    // Equal scores show no signal: their likelihood depends on rounding.
     let largest = scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
     if centred.norm() <= 1e-12 * largest * real(scores.len()).sqrt() {
         return Noise::none();
     }
-    // The other directions share the eigenvalue 0; the means that were removed are not among them.
+    // The other directions share the eigenvalue 0; the removed means are not among them.
     let signal: Vec<(f64, f64)> =
         spectrum(&z0, &centred).into_iter().map(|(value, square)| (value / d0, square)).collect();
     let rest = problem.observations().saturating_sub(problem.groups.len() + signal.len());
@@ -335,11 +340,11 @@ struct Linear<'a> {
     problem: &'a Problem,
     state: &'a State,
     z: &'a DMatrix<f64>,
-    /// Directions in which the weights move, and what the predictions do then.
+    /// Directions in which the weights move, and the effect on the predictions.
     basis: &'a DMatrix<f64>,
     ub: &'a DMatrix<f64>,
     residual: &'a DVector<f64>,
-    /// Share of noise to which the penalties of the problem belong.
+    /// Share of noise that the penalties of the problem assume.
     sigma2: f64,
 }
 
@@ -355,7 +360,7 @@ impl Linear<'_> {
         Ok(sum)
     }
 
-    /// The same if the share of noise is `g` and the noise variance `κ g`.
+    /// The same for a share of noise `g` and a noise variance `κ g`.
     fn at(&self, g: f64, kappa: f64) -> Result<DMatrix<f64>, FitError> {
         let (problem, n) = (self.problem, self.problem.passages);
         let lam = problem.lam * (g / (1.0 - g)) / (self.sigma2 / (1.0 - self.sigma2));
@@ -383,8 +388,8 @@ impl Linear<'_> {
     }
 }
 
-/// The non-zero eigenvalues of `Z0 Z0'`, M × M, each with the squared score along its eigenvector. They are those of the
-/// smaller of `Z0 Z0'` and `Z0' Z0`: for `Z0' Z0 v = wv` the eigenvector of `Z0 Z0'` is `Z0 v / √w`.
+/// The non-zero eigenvalues of `Z0 Z0'`, M × M, each with the squared score along its eigenvector. They equal those
+/// of the smaller of `Z0 Z0'` and `Z0' Z0`: for `Z0' Z0 v = wv` the eigenvector of `Z0 Z0'` is `Z0 v / √w`.
 fn spectrum(z0: &DMatrix<f64>, scores: &DMatrix<f64>) -> Vec<(f64, f64)> {
     let tall = z0.nrows() > z0.ncols();
     let eigen = SymmetricEigen::new(if tall { z0.transpose() * z0 } else { z0 * z0.transpose() });
@@ -397,7 +402,7 @@ fn spectrum(z0: &DMatrix<f64>, scores: &DMatrix<f64>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Sum of squared residuals, each over one minus its leverage in the linearised fit.
+/// Sum of squared residuals, each divided by one minus its leverage in the linearised fit.
 fn leave_one_out(
     ub: &DMatrix<f64>,
     z: &DMatrix<f64>,

@@ -1,12 +1,13 @@
-//! Variable projection (Golub and Pereyra): utilities are eliminated exactly, position weights move by quadratic programmes.
+//! Variable projection (Golub and Pereyra): utilities are eliminated exactly, position weights move by quadratic
+//! programmes.
 //!
 //! For weights `a` the utilities solve `K w = Z's`. With `H0 = U'U - (Z'U)'K⁻¹(Z'U)`, the step solves
 //! `min ½x'Px + q'x` on the simplex, `P = 2(H0 + diag ρ + μcI)`, `q = 2(U'(Ua + c - s) - H0 a - ρ a0 - μc a)`. The damping
 //! `μ` falls after a step that lowers the objective and rises after one that does not (Levenberg and Marquardt).
 //!
-//! The objective is not convex in `(a, u)` jointly, so a fit may use several starts. At the default strength of the
-//! regularisation (`super::Settings`) the prior alone reaches the best value found by any start; weaker regularisation
-//! needs more starts.
+//! The objective is not convex in `(a, u)` jointly, so a fit may use several starts. At the default regularisation
+//! (`super::Settings`) the prior by itself reaches the best value of any start; weaker regularisation needs more
+//! starts.
 
 use nalgebra::{DMatrix, DVector};
 use rand::SeedableRng;
@@ -26,7 +27,7 @@ const DAMPINGS: usize = 12;
 /// Starting points of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starts {
-    /// The prior alone.
+    /// Only the prior.
     Prior,
     /// The prior, its reverse, and both signs of the leading direction of the data.
     Spectral,
@@ -48,7 +49,7 @@ impl Starts {
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub weights: DVector<f64>,
-    /// Utilities, then the intercepts of all groups but the first.
+    /// Utilities, then the intercepts of all groups except the first.
     pub unknowns: DVector<f64>,
     pub objective: f64,
     pub iterations: usize,
@@ -56,7 +57,7 @@ pub(super) struct State {
     pub converged: bool,
 }
 
-/// When the search of a start ends and which of several solutions is kept.
+/// When the search of a start ends, and which of several solutions wins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stop {
     /// A start ends when a step lowers the objective by less than this share.
@@ -65,7 +66,7 @@ pub(super) struct Stop {
     pub slack: f64,
 }
 
-/// Minimises the objective from every start and keeps the best solution.
+/// Minimises the objective from every start and returns the best solution.
 pub(super) fn search(
     problem: &Problem,
     starts: Starts,
@@ -97,9 +98,9 @@ pub(super) fn finish(problem: &Problem, state: &State) -> (Vec<Vec<f64>>, Vec<f6
 /// Solves the quadratic programme of a step: [`simplex_qp`] outside of tests.
 type Programme<'a> = dyn Fn(&Problem, &DMatrix<f64>, &DVector<f64>) -> Result<DVector<f64>, FitError> + 'a;
 
-/// Lowers the objective from one start. A quadratic programme that is not solved counts as a step that does not lower the
-/// objective: more damping makes the next one better conditioned. If none of a step's programmes is solved, the last state
-/// is kept and marked as not converged.
+/// Lowers the objective from one start. An unsolved quadratic programme counts as a step that does not lower the
+/// objective: more damping makes the next one better conditioned. If none of a step's programmes is solved, the
+/// last state is returned, marked as not converged.
 fn descend(
     problem: &Problem,
     start: DVector<f64>,
@@ -173,18 +174,18 @@ pub(super) fn utility_step(
     scores: &DVector<f64>,
 ) -> Result<DVector<f64>, FitError> {
     let z = problem.z(weights);
-    // Weights sum to one, so that a constant moves from the scores to the utilities. Utilities that no score determines then stay
-    // at the mean: without a pull it would be 0, which is above any log-probability.
+    // Weights sum to one, so a constant moves from the scores to the utilities. Utilities that no score determines
+    // then stay at the mean: without a pull they would be 0, above any log-probability.
     let centre = if problem.lam > 0.0 { 0.0 } else { scores.mean() };
     let moved = scores.add_scalar(-centre);
     let mut unknowns = factor(&problem.normal_matrix(&z))?.solve(&(z.transpose() * moved));
-    // Behind the utilities are the intercepts of further lengths, which a constant does not move.
+    // The intercepts of further lengths follow the utilities; a constant does not move them.
     unknowns.rows_mut(0, problem.passages).add_scalar_mut(centre);
     Ok(unknowns)
 }
 
-/// The points from which the search starts, within the constraints: a start that breaks one can have a lower objective than every
-/// point that keeps it, and no step would be taken from it.
+/// The starting points of the search, within the constraints: an invalid start can have a lower objective than
+/// every valid point, and then no step would leave it.
 fn candidates(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
     let mut points = unconstrained(problem, starts);
     for (index, _) in problem.groups.iter().enumerate().filter(|(_, group)| group.monotone) {

@@ -1,27 +1,28 @@
-//! Estimated cost of a fit, known before anything is scored.
+//! Estimated cost of a fit, before any scoring.
 //!
 //! With `M` prompts, `P` position weights and `W` linear unknowns (passages and intercepts), a step costs matrix products of
 //! `4MW² + 2MPW + 2MP² + W³ + 2W²P` operations and a quadratic programme of about 15 iterations, each
 //! `P³/2 + 170P² + 3600P + 14000`. The diagnostics cost `4Mn² + 2n³ + 10 min(M, N)³`, `n = P + W`.
 //!
-//! The weights were fitted to the processor time of 62 fits (10 to 100 passages, 10 to 5000 prompts, 3 to 465 position
-//! weights) on one core of an Intel Xeon server: 10^10 of these operations take a second. The number of steps is the largest
-//! observed, so most fits of whole orders take a quarter to all of the estimate, and fits of prefixes about the estimate. The
-//! paper's objective took up to three times the estimate, because its number of steps varies most.
+//! The weights were fitted to the processor time of 62 fits (10 to 100 passages, 10 to 5000 prompts, 3 to 465
+//! position weights) on one core of an Intel Xeon server: 10^10 of these operations take a second. The number of
+//! steps is the largest observed, so most fits of whole orders take a quarter to all of the estimate, and fits of
+//! prefixes about the estimate. The paper's objective took up to three times the estimate, because its number of
+//! steps varies most.
 
 use std::collections::BTreeMap;
 
 use super::{Anchors, Objective, Settings, varpro::Starts};
 
-/// Most work of a fit for a caller who waits: about ten seconds of one core. It admits 3N orders of 100 passages, and the
-/// prefixes of 100 orders of 100 passages down to depth 35.
+/// Most work of a fit for a waiting caller: about ten seconds of one core. It admits 3N orders of 100 passages, and
+/// the prefixes of 100 orders of 100 passages down to depth 35.
 pub const LARGEST: u64 = 100_000_000_000;
 
 /// Iterations of one quadratic programme.
 const INTERIOR_POINT: u128 = 15;
 
-/// Floating-point operations of [`super::estimate`] for prompts given as pairs of length and count; `anchored` if it is also
-/// given one-passage scores.
+/// Floating-point operations of [`super::estimate`] for prompts as pairs of length and count; `anchored` if there
+/// are also single-passage scores.
 #[must_use]
 pub fn estimate(
     passages: usize,
@@ -45,7 +46,8 @@ pub fn estimate(
         (false, true) => Starts::Many.count(),
         (false, false) => settings.starts.count(),
     };
-    // As observed. Several lengths are better conditioned; the paper's objective is the worst and is solved more exactly.
+    // As observed. Several lengths are better conditioned; the paper's objective is the worst and is solved more
+    // exactly.
     let steps = match (several, paper) {
         (true, _) => 10,
         (false, false) => 45,
@@ -110,7 +112,7 @@ mod tests {
         assert!(of(&many) > 10 * of(&plain) && of(&paper) > 2 * of(&many));
         let given = Settings { prior: Some(vec![0.05; 20]), ..plain.clone() };
         assert!(of(&given) < of(&plain), "one direction instead of two");
-        // One-passage scores become rows of shorter prompts.
+        // Single-passage scores become rows of shorter prompts.
         assert!(estimate(20, [(10, 20)], true, &given) > estimate(20, [(1, 20), (10, 20)], false, &plain));
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! # Contract
 //!
-//! - **Plans.** A [`plan::Plan`] is a forest of token segments. Each root-to-leaf path is a sequence; a segment asks for the scores
-//!   of its tokens, and a node may be continued by samples. Equal segments after the same parent are one node, so each is evaluated
-//!   once, whatever the number of sequences that contain it. [`plan::Plan::cost`] is known before the plan runs. The scores do not
-//!   depend on what else runs, except for the rounding of the model's kernels.
+//! - **Plans.** A [`plan::Plan`] is a forest of token segments. Each root-to-leaf path is a sequence; a segment can
+//!   request the scores of its tokens, and a node may be continued by samples. Equal segments after the same parent
+//!   are one node, so each is evaluated once, whatever the number of sequences that contain it.
+//!   [`plan::Plan::cost`] is known before the plan runs. Except for the rounding of the model's kernels, the scores
+//!   do not depend on other work.
 //! - **Callers.** Work carries a [`call::Call`]. When its deadline passes, it is cancelled, or the future of
-//!   [`Scheduler::run`](scheduler::generator::Scheduler::run) is dropped, its work ends before the next step of the model and its
-//!   cache is freed. A plan that surely cannot end before its deadline, or never fits the cache, is refused before any step.
+//!   [`Scheduler::run`](scheduler::generator::Scheduler::run) is dropped, its work ends before the next step of the
+//!   model and its cache is freed. A plan that cannot end before its deadline, or never fits the cache, is refused
+//!   before any step.
 //! - **Order.** Requests that have begun go first, then urgent ones; callers of equal urgency take turns, weighted by tokens. Among
 //!   the requests of one caller, the earliest deadline goes first. Active plans share the steps of the model.
 //! - **Models.** A loader builds the model on a thread of the worker. The model stays on it and need not be `Send`. If it

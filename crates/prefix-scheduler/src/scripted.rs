@@ -28,9 +28,9 @@ pub enum Fault {
     Error(usize),
     /// The step panics, like a faulty runtime.
     Panic(usize),
-    /// Saving a state fails, at this call of it.
+    /// Saving a state fails at this call.
     Save(usize),
-    /// Restoring a state fails, at this call of it.
+    /// Restoring a state fails at this call.
     Restore(usize),
     /// Moving a state takes longer than evaluating its tokens, as over the bus of an accelerator.
     ExpensiveStates,
@@ -248,8 +248,8 @@ pub fn overlap_script() -> Arc<Script> {
     })
 }
 
-/// Scores by shared words: the number of words of the query that the passage has. A word is a token, and its number of bytes the
-/// token's number.
+/// Scores by shared words: the number of words of the query in the passage. A word is a token, and its number of
+/// bytes the token's number.
 #[derive(Debug, Clone)]
 pub struct ScriptedReranker {
     /// Simulated time per passage.
@@ -298,13 +298,13 @@ impl Reranker for ScriptedReranker {
         self.scored.fetch_add(passages.len(), Ordering::SeqCst);
         let shared = |passage: &&Encoded| {
             let count = query.ids.iter().filter(|word| passage.ids.contains(word)).count();
-            // A word of thirteen bytes stands for weights that are not numbers.
+            // A word of thirteen bytes represents weights that are not numbers.
             if passage.ids.contains(&13) { f64::NAN } else { f64::from(u32::try_from(count).unwrap_or(u32::MAX)) }
         };
         Ok(passages.iter().map(shared).collect())
     }
 
-    /// The state of a word is its number of bytes. One of thirteen stands for weights that are not numbers.
+    /// The embedding of a word is its number of bytes. A word of thirteen represents weights that are not numbers.
     fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
         std::thread::sleep(self.delay * u32::try_from(texts.len()).unwrap_or(u32::MAX));
         let state = |word: &str| match u8::try_from(word.len()) {

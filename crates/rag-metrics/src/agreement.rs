@@ -1,11 +1,12 @@
-//! Correlations of two lists of numbers: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, each with the two-sided
-//! p-value of the null hypothesis of independence. Values and p-values are those of `scipy.stats`.
+//! Correlations of two lists of numbers: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, each with the
+//! two-sided p-value of the null hypothesis of independence. Values and p-values agree with `scipy.stats`.
 //!
 //! - tau-b = (C - D) / sqrt((n0 - n1)(n0 - n2)), n0 = n(n-1)/2, n1 and n2 the tied pairs of each side;
-//!   tau-c = 2 (C - D) / (n^2 (m - 1) / m), m the fewer distinct values of the two sides. C - D by merge sort (Knight,
-//!   1966). p is exact for untied lists of at most 33 (or with at most one discordant pair); else it is that of the normal
-//!   approximation with the variance for ties.
-//! - rho is Pearson's r of mid-ranks. The p-values of rho and r are those of Student's t with n - 2 degrees of freedom.
+//!   tau-c = 2 (C - D) / (n^2 (m - 1) / m), m the fewer distinct values of the two sides. C - D is found by merge sort
+//!   (Knight, 1966). p is exact for untied lists of at most 33, or with at most one discordant pair. Otherwise it is the
+//!   normal approximation with the variance for ties.
+//! - rho is Pearson's r of mid-ranks. The p-values of rho and r come from Student's t with n - 2 degrees of
+//!   freedom.
 //!
 //! A list without spread, or of fewer than two numbers, has no correlation. For two pairs rho has no p-value and r's is 1.
 
@@ -34,7 +35,7 @@ pub enum Correlation {
 pub struct Agreement {
     /// In [-1, 1].
     pub value: f64,
-    /// Two-sided p-value of independence, where there is one.
+    /// Two-sided p-value of independence, if defined.
     pub p_value: Option<f64>,
     /// Pairs.
     pub pairs: usize,
@@ -55,7 +56,7 @@ impl Correlation {
     /// All four.
     pub const ALL: [Self; 4] = [Self::KendallB, Self::KendallC, Self::Spearman, Self::Pearson];
 
-    /// The correlation of two lists of the same length; `None` where it is not defined. Numbers must be finite.
+    /// The correlation of two lists of the same length; `None` if undefined. Numbers must be finite.
     #[must_use]
     pub fn of(self, left: &[f64], right: &[f64]) -> Option<Agreement> {
         if left.len() != right.len() || left.len() < 2 {

@@ -5,12 +5,12 @@
 //! F1 = 2 P R / (P + R)
 //! ```
 //!
-//! `c` are the tokens of the answer, `r` those of the reference. Every token is matched to the most similar one of the other
-//! text, greedily: several may be matched to one. Special tokens are left out by the caller. There are no idf weights and no
-//! rescaling by a baseline, both of which the paper offers as options.
+//! `c` are the tokens of the answer, `r` those of the reference. Every token is matched greedily to the most
+//! similar one of the other text, so several may match one. The caller leaves out special tokens. There are no idf
+//! weights and no rescaling by a baseline, which the paper offers as options.
 //!
-//! A vector without length has the cosine 0 with every other. F1 is 0 where precision or recall is not above 0, so that it is
-//! in [0, 1]. Two texts without tokens are alike (1), one without and one with tokens are not (0).
+//! A vector of length 0 has the cosine 0 with every other. F1 is 0 if precision or recall is not above 0, so it is
+//! in [0, 1]. Two texts without tokens score 1; one text with and one without tokens score 0.
 
 use numeric::real;
 
@@ -19,7 +19,7 @@ use numeric::real;
 pub struct Vectors<'a> {
     /// Numbers of a vector; above 0.
     pub width: usize,
-    /// The numbers of all vectors. A remainder shorter than a vector does not count.
+    /// The numbers of all vectors. An incomplete vector at the end is ignored.
     pub values: &'a [f32],
 }
 
@@ -35,7 +35,7 @@ impl Vectors<'_> {
     }
 }
 
-/// How alike two texts are.
+/// Similarity of two texts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BertScore {
     /// Mean best cosine of the answer's tokens, in [-1, 1].
@@ -118,7 +118,7 @@ mod tests {
             let (there, back) = (bert_score(of(&left), of(&right)), bert_score(of(&right), of(&left)));
             prop_assert!((there.precision - back.recall).abs() < 1e-12 && (there.recall - back.precision).abs() < 1e-12);
             prop_assert!((there.f1 - back.f1).abs() < 1e-12 && (0.0..=1.0).contains(&there.f1), "{:?}", there);
-            // Lengths of vectors and the order of tokens do not count.
+            // Lengths of vectors and the order of tokens do not matter.
             let scaled: Vec<f32> = left.chunks_exact(2).rev().flatten().map(|x| x * 4.0).collect();
             prop_assert!((bert_score(of(&scaled), of(&right)).f1 - there.f1).abs() < 1e-9);
         }

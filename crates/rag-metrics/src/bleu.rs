@@ -5,20 +5,21 @@
 //! BP   = 1 if c ≥ r, else exp(1 − r/c)
 //! ```
 //!
-//! `c` is the number of words of the answer, `r` the length of the reference that is nearest in length (of two the shorter),
-//! `p_n` the share of the answer's n-grams that the references have; an n-gram counts at most as often as it stands in the
-//! reference that has it most often. All references count together: there is no best one.
+//! `c` is the number of words of the answer, `r` the length of the reference that is nearest in length (of two the
+//! shorter), `p_n` the share of the answer's n-grams that are in the references; an n-gram counts at most as often
+//! as in the reference that has it most often. All references count together: there is no best one.
 //!
-//! - **Smoothing.** The measure is defined for a corpus; in one sentence a `p_n` is often 0. The k-th order without a match has
-//!   `p_n = 1 / (2^k · (c − n + 1))` (method 3 of Chen and Cherry, 2014; `exp` in sacrebleu, where it is the default). An answer
-//!   without a single common word is 0.
+//! - **Smoothing.** The measure is defined for a corpus; in one sentence a `p_n` is often 0. The k-th order without
+//!   a match has `p_n = 1 / (2^k · (c − n + 1))` (method 3 of Chen and Cherry, 2014; `exp` in sacrebleu, its
+//!   default). An answer without any common word scores 0.
 //! - **Order.** Answers of fewer than four words have no 4-grams; `N` is then their number of words (`effective_order` in
 //!   sacrebleu).
-//! - **Words** are those of [`lexical::words`], as for the other measures of answers. The value is that of sacrebleu's
-//!   `sentence_score` on texts normalised in this way, with `tokenize="none"`; its tokenizer `13a` would count case,
-//!   punctuation and articles.
-//! - **Texts without words.** An answer without words is 1 if a reference has none either, else 0, as for the other measures.
-//!   For an answer with words such references do not count, or they would be the nearest in length to a short one.
+//! - **Words** come from [`lexical::words`], as for the other measures of answers. The value equals sacrebleu's
+//!   `sentence_score` on texts normalised in this way, with `tokenize="none"`; its tokenizer `13a` would count
+//!   case, punctuation and articles.
+//! - **Texts without words.** An answer without words scores 1 if a reference has none either, otherwise 0, as for
+//!   the other measures. For an answer with words such references are ignored; otherwise they would be the nearest
+//!   in length to a short one.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,7 @@ fn counts(words: &[String], order: usize) -> Counts<'_> {
     counts
 }
 
-/// The n-grams of the text that the references have, each at most as often as in one of them.
+/// The text's n-grams that are in the references, each at most as often as in one of them.
 fn common(text: &[String], references: &[Vec<String>], order: usize) -> usize {
     let mut most = Counts::new();
     for reference in references {
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_nearest_reference_sets_the_length() {
-        // Of 2 and 4 words both are one away from 3: the shorter one counts, so nothing is lost.
+        // Of 2 and 4 words both are one away from 3: the shorter one counts, so there is no penalty.
         near("grey dawn fog", &["grey dawn", "grey dawn fog bank"], 1.0);
         near("grey dawn fog", &["grey dawn fog bank"], (1.0 - 4.0 / 3.0_f64).exp());
     }

@@ -1,7 +1,7 @@
 //! Citation recall and citation precision of an answer (ALCE; Gao et al., 2023, section 3).
 //!
-//! An answer is a list of statements `s_i`, each with a set of citations `C_i` of numbered passages; `E(P, s)` says whether the
-//! concatenation of the passages `P` entails the statement.
+//! An answer is a list of statements `s_i`, each with a set of citations `C_i` of numbered passages; `E(P, s)` is
+//! true if the concatenation of the passages `P` entails the statement.
 //!
 //! | measure | definition |
 //! |---|---|
@@ -10,10 +10,10 @@
 //! | precision of a citation | 1 if its statement has recall 1 and it is not irrelevant, else 0 |
 //! | citation recall, citation precision | their means over the statements, and over the citations |
 //!
-//! Here nothing is judged: [`Check::needed`] says which pairs must be, [`Check::absorb`] takes the verdicts. A citation of a number
-//! that no passage has makes its statement one without recall. Citations of such a statement count as imprecise;
-//! [`OutOfRange::LeftOut`] does not count them, as the authors' program does. Without citations there is no precision; that program
-//! takes 0.
+//! This module does not judge: [`Check::needed`] returns the pairs to judge, [`Check::absorb`] takes the verdicts.
+//! If a statement cites a number without a passage, its recall is 0. Its citations count as imprecise; with
+//! [`OutOfRange::LeftOut`] they do not count, as in the authors' program. Without citations precision is undefined;
+//! that program takes 0.
 
 mod statements;
 
@@ -26,14 +26,14 @@ use numeric::real;
 /// Treatment of the citations of a statement that cites a number without a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfRange {
-    /// They are imprecise, as the definition has it.
+    /// They are imprecise, by the definition.
     #[default]
     Imprecise,
     /// They do not count, as in the authors' program.
     LeftOut,
 }
 
-/// A premise and a hypothesis to be judged.
+/// A premise and a hypothesis to judge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CitedPair {
     /// Indices of the passages whose concatenation is the premise, in the order of citation; from 0.
@@ -42,23 +42,23 @@ pub struct CitedPair {
     pub statement: usize,
 }
 
-/// A citation of a statement, judged.
+/// A judged citation of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckedCitation {
-    /// The number as it stands in the answer; the first passage has 1.
+    /// The number in the answer; the first passage has 1.
     pub number: usize,
     /// True if a passage has this number.
     pub exists: bool,
-    /// Its precision: whether it counts as a good citation.
+    /// Its precision: true if it counts as a good citation.
     pub precise: bool,
-    /// True if the passage alone supports the statement; `None` if that was not judged.
+    /// True if the passage by itself supports the statement; `None` if not judged.
     pub alone: Option<bool>,
 }
 
-/// A statement, judged.
+/// A judged statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedStatement {
-    /// Its recall: whether all cited passages together support it.
+    /// Its recall: true if all cited passages together support it.
     pub supported: bool,
     /// Its citations, each number once, in the order of the answer.
     pub citations: Vec<CheckedCitation>,
@@ -71,7 +71,7 @@ pub struct Citations {
     pub statements: Vec<CheckedStatement>,
     /// Citation recall, in [0, 1]; 0 without statements.
     pub recall: f64,
-    /// Citation precision, in [0, 1]; `None` where no citation counts.
+    /// Citation precision, in [0, 1]; `None` if no citation counts.
     pub precision: Option<f64>,
     /// Number of citations that count.
     pub counted: usize,
@@ -88,14 +88,14 @@ pub struct Check {
 }
 
 impl Check {
-    /// An answer with these statements, and so many passages.
+    /// An answer with these statements and this many passages.
     #[must_use]
     pub fn new(statements: &[Statement], passages: usize) -> Self {
         let cited = statements.iter().map(|statement| statement.citations.clone()).collect();
         Self { cited, passages, verdicts: HashMap::new() }
     }
 
-    /// The passages that a statement cites; `None` if it cites none, or a number that no passage has.
+    /// The passages that a statement cites; `None` if it cites none, or a number without a passage.
     fn premise(&self, statement: usize) -> Option<Vec<usize>> {
         let cited = &self.cited[statement];
         let passages: Option<Vec<usize>> =
@@ -107,8 +107,8 @@ impl Check {
         self.verdicts.get(&CitedPair { passages, statement }).copied()
     }
 
-    /// Pairs to be judged before anything else can be said; none at the end. A citation alone is judged where its statement has
-    /// several and recall, the others without it where it does not support the statement alone.
+    /// Pairs to judge next; empty at the end. If a statement has recall and several citations, each citation is
+    /// judged separately. If a citation by itself does not support the statement, the others are judged without it.
     #[must_use]
     pub fn needed(&self) -> Vec<CitedPair> {
         let mut needed = Vec::new();
@@ -122,7 +122,7 @@ impl Check {
                         let others = without(&premise, passage);
                         match self.verdict(statement, vec![passage]) {
                             None => need(vec![passage]),
-                            // With two citations the other one is judged alone anyway.
+                            // With two citations the other one is judged separately anyway.
                             Some(false) if others.len() > 1 && self.verdict(statement, others.clone()).is_none() => {
                                 need(others);
                             }
@@ -136,12 +136,12 @@ impl Check {
         needed
     }
 
-    /// Takes the verdict on a pair: whether the passages support the statement.
+    /// Takes the verdict on a pair: true if the passages support the statement.
     pub fn absorb(&mut self, pair: CitedPair, supports: bool) {
         self.verdicts.insert(pair, supports);
     }
 
-    /// The measures. `None` while [`Check::needed`] names pairs.
+    /// The measures. `None` while [`Check::needed`] returns pairs.
     #[must_use]
     pub fn finish(&self, out_of_range: OutOfRange) -> Option<Citations> {
         let statements: Vec<CheckedStatement> =

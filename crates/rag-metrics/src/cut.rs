@@ -1,13 +1,13 @@
-//! How many results to take of a ranking whose probabilities of relevance are known.
+//! How many results to take of a ranking with known probabilities of relevance.
 
 use numeric::real;
 
-/// Places that are tried.
+/// Most places to try.
 const MOST: usize = 100;
 
-/// The number of first results whose expected F1 is the greatest: at least 1, at most 100, 0 for no results; of equal ones the
-/// least. `probabilities` are those of being relevant, best first, and taken for independent. F1 is that of the taken results
-/// against all that are relevant; where none is, it is 0 for every number.
+/// The number of first results with the greatest expected F1: at least 1, at most 100, 0 for no results; ties take
+/// the least. `probabilities` are the probabilities of relevance, best first, and count as independent. F1 compares
+/// the taken results with all relevant ones; if none is relevant, it is 0.
 ///
 /// The expectation is the exact sum over the numbers of relevant results among the taken ones and among the others (Jansche,
 /// "A maximum expected utility framework for binary sequence labeling", ACL 2007).
@@ -34,8 +34,7 @@ pub fn best_cut(probabilities: &[f64]) -> usize {
     best
 }
 
-/// Probability that none of these results is relevant. `probabilities` are those of being relevant, taken for independent; 1 for no
-/// results.
+/// Probability that none of these results is relevant. `probabilities` count as independent; 1 for no results.
 #[must_use]
 pub fn none_relevant(probabilities: &[f64]) -> f64 {
     probabilities.iter().map(|probability| 1.0 - bounded(*probability)).product()
@@ -103,7 +102,7 @@ mod tests {
         assert_eq!(best_cut(&[0.5; 6]), 6);
         assert_eq!(best_cut(&[0.6, f64::NAN, -1.0]), 1);
         assert_eq!(best_cut(&[2.0; 150]), MOST);
-        // Many relevant ones behind the hundredth place do not make it take none.
+        // Many relevant results after the hundredth place do not make it take none.
         assert_eq!(best_cut(&[vec![0.9; 20], vec![0.01; 200]].concat()), 20);
     }
 

@@ -1,4 +1,4 @@
-//! Checks of lists, labels and scores that a caller sends, before they are measured.
+//! Checks lists, labels and scores from a caller before they are measured.
 //!
 //! Every size is checked before anything of that size is computed. The bounds here are those of the library: a table of
 //! [`MOST_VALUES`] holds a million queries under 16 metrics in 256 MB. The protocol's edge sets smaller ones.
@@ -17,7 +17,7 @@ use numeric::Interrupt;
 pub const MOST_VALUES: usize = 16_000_000;
 /// Most correlations of one request: series times kinds.
 pub const MOST_CORRELATIONS: usize = 100_000;
-/// Most lists on which alpha is chosen.
+/// Most lists for choosing alpha.
 pub const MOST_LISTS: usize = 100_000;
 /// Most resamples of an interval.
 const MOST_RESAMPLES: usize = 100_000;
@@ -31,11 +31,11 @@ const MOST_CORRELATION_DRAWS: usize = 100_000_000;
 /// A document of a list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Document {
-    /// Its id; unique within the list where labels come by id or ties are broken by id.
+    /// Its id; unique within the list if labels come by id or ties are broken by id.
     pub id: String,
     /// The score by which the list is ordered.
     pub score: Option<f64>,
-    /// Its label; `None` where it was not judged, or where labels come by id.
+    /// Its label; `None` if it was not judged, or if labels come by id.
     pub label: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ pub struct List {
     pub documents: Vec<Document>,
     /// Labels of all judged documents, by id.
     pub judgements: HashMap<String, f64>,
-    /// Labels of judged documents that are not in the list, where labels do not come by id.
+    /// Labels of judged documents that are not in the list, if labels do not come by id.
     pub missed: Vec<f64>,
 }
 
@@ -98,7 +98,7 @@ impl List {
     }
 }
 
-/// Refuses more than `most` of something, counted as `left` times `right`, with the numbers.
+/// Refuses more than `most` values, counted as `left` times `right`, with the numbers.
 ///
 /// # Errors
 /// [`InvalidInput`] of `field`: "queries: 10 with 5 metrics are 50 values, at most 40 allowed".
@@ -116,7 +116,7 @@ pub fn check_product(
     Ok(())
 }
 
-/// Refuses metrics that are none, too many, or given twice; two names of one metric are the same metric.
+/// Refuses no metrics, too many, or duplicates; two names of one metric are the same metric.
 ///
 /// # Errors
 /// [`InvalidInput`] with the metric at fault.
@@ -166,7 +166,7 @@ fn unless_interrupted<T>(result: T, interrupt: Interrupt<'_>) -> Result<T, Metri
     if interrupt() { Err(MetricsError::Interrupted) } else { Ok(result) }
 }
 
-/// Metrics of lists, and their means with intervals where `resampling` is given.
+/// Metrics of lists, and their means, with intervals if `resampling` is set.
 ///
 /// # Errors
 /// [`MetricsError::Invalid`] with the field at fault.
@@ -199,7 +199,7 @@ pub fn evaluate_rankings(
 /// A correlation with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correlated {
-    /// The correlation; `None` where one side has no spread.
+    /// The correlation; `None` if one side has no spread.
     pub agreement: Option<Agreement>,
     /// Bootstrap interval over the pairs.
     pub interval: Option<Interval>,
@@ -251,7 +251,7 @@ pub fn correlate(
     Ok(rows)
 }
 
-/// One correlation with its interval. An interrupted one has no interval.
+/// One correlation with its interval. If interrupted, it has no interval.
 #[must_use]
 pub fn correlated(
     kind: Correlation,
@@ -270,7 +270,7 @@ pub fn correlated(
 /// The alpha at which a measure agrees best with response scores.
 ///
 /// # Errors
-/// [`MetricsError::Invalid`] with the field at fault, also where no alpha has a correlation.
+/// [`MetricsError::Invalid`] with the field at fault, also if no alpha has a correlation.
 pub fn choose_alpha(
     samples: &[Sample],
     family: Family,

@@ -54,7 +54,7 @@ fn harmonic(common: usize, left: &[String], right: &[String]) -> f64 {
     2.0 * real(common) / real(left.len() + right.len())
 }
 
-/// 1 if the normalised words are those of a reference.
+/// 1 if the normalised words equal those of a reference.
 #[must_use]
 pub fn exact_match(text: &str, references: &[String]) -> f64 {
     best(text, references, |text, reference| truth(text == reference))
@@ -107,7 +107,7 @@ pub fn contains(text: &str, references: &[String]) -> f64 {
     Sought::new(references).found_in(text)
 }
 
-/// References that are looked for in several texts, normalised once.
+/// References to search for in several texts, normalised once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought(Vec<String>);
 
@@ -122,13 +122,13 @@ impl Sought {
     /// As [`contains`].
     #[must_use]
     pub fn found_in(&self, text: &str) -> f64 {
-        // The search takes time that grows with the sum of the lengths, not with their product.
+        // The time of the search grows with the sum of the lengths, not with their product.
         let text = joined(&words(text));
         truth(self.0.iter().any(|reference| text.contains(reference)))
     }
 }
 
-/// Words between spaces, which no word has.
+/// Words between spaces, which no word contains.
 fn joined(words: &[String]) -> String {
     format!(" {} ", words.join(" "))
 }
@@ -139,7 +139,7 @@ pub fn accuracy(text: &str, labels: &[String]) -> f64 {
     let bare = |text: &str| {
         let lower = text.trim().to_lowercase();
         let inner = lower.trim_matches(|c: char| c.is_ascii_punctuation() || c.is_whitespace());
-        // A label may consist of punctuation alone ("+").
+        // A label may consist of punctuation only ("+").
         if inner.is_empty() { lower } else { inner.to_owned() }
     };
     let text = bare(text);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn words_are_normalised_as_in_squad() {
         assert_eq!(words("The  Cat's an \"A\" student."), ["cats", "student"]);
-        // An article beside a dash that is not ASCII is still a word; one inside a word is not.
+        // An article next to a dash outside ASCII is still a word; one inside a word is not.
         assert_eq!(words("the–end theory"), ["–end", "theory"]);
         assert!(words(" the, A! ").is_empty());
     }
@@ -169,7 +169,7 @@ mod tests {
         assert!((token_f1("big red dog", &of(&["red dog runs fast"])) - 4.0 / 7.0).abs() < 1e-15);
         // A word twice in the text and once in the reference counts once.
         assert!((token_f1("red red", &of(&["red dog"])) - 0.5).abs() < 1e-15);
-        // Longest common subsequence "police killed gunman" with another order of words behind.
+        // Longest common subsequence "police killed gunman", with the words in different order.
         assert!((rouge_l("police killed the gunman", &of(&["police then killed one gunman"])) - 0.75).abs() < 1e-15);
         assert!((rouge_l("gunman killed police", &of(&["police killed gunman"])) - 1.0 / 3.0).abs() < 1e-15);
         assert!(contains("It was Linda Davis, who sang", &of(&["linda davis"])) > 0.5);

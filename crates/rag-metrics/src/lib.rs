@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`rank`] | nDCG, P, AP, RR, ERR, Bpref and others, as trec_eval computes them, under the names of ir-measures | Järvelin and Kekäläinen (2002); trec_eval |
 //! | [`recall`] | F, Fe, T, T': for lists whose number of relevant documents is unknown | *Beyond recall*, section 2.1 |
-//! | [`belief`] | SePer, semantic entropy, perplexity: what sampled answers say about a generator's belief | Dai et al., *SePer*; Farquhar et al. (2024) |
+//! | [`belief`] | SePer, semantic entropy, perplexity: a generator's belief as shown by sampled answers | Dai et al., *SePer*; Farquhar et al. (2024) |
 //! | [`lexical`], [`bleu`], [`bert_score`] | exact match, token F1, ROUGE-L, BLEU, BERTScore | Rajpurkar et al. (2016); Lin (2004); Papineni et al. (2002); Zhang et al. (2020) |
 //! | [`citation`] | citation recall and precision | Gao et al. (2023), ALCE |
 //! | [`probability`] | expected calibration error, AUC | Naeini et al. (2015); Mann and Whitney |
@@ -12,7 +12,7 @@
 //! | [`resample`], [`multiple`] | bootstrap intervals, paired tests, Holm's adjustment | Smucker et al. (2007); Holm (1979) |
 //! | [`cut`] | number of results to take, given probabilities of relevance | |
 //!
-//! [`input`] checks what a caller sends, [`sentences`] splits text. The module documentation has the formulas.
+//! [`input`] checks a caller's data, [`sentences`] splits text. The module documentation has the formulas.
 //!
 //! # A rank metric
 //!
@@ -33,9 +33,9 @@
 //! # A belief
 //!
 //! SePer is the probability that a generator's sampled answers `r_i` put on a reference answer `a`:
-//! `Σ_i w_i · E(r_i, a)` with `w_i = exp(L_i) / Σ_j exp(L_j)`. `L_i` is the log-likelihood of answer `i`; an entailment model
-//! supplies `E(r_i, a)`, the probability that the answer entails the reference. The difference between SePer with and without
-//! passages is their utility.
+//! `Σ_i w_i · E(r_i, a)` with `w_i = exp(L_i) / Σ_j exp(L_j)`. `L_i` is the log-likelihood of answer `i`; an
+//! entailment model supplies `E(r_i, a)`, the probability that the answer entails the reference. The utility of
+//! passages is SePer with them minus SePer without.
 //!
 //! ```
 //! use rag_metrics::belief::seper::{Against, Aggregate, soft};
@@ -76,10 +76,10 @@ use std::borrow::Cow;
 /// Most metrics in one request.
 pub const MOST_METRICS: usize = 256;
 
-/// Bytes of a name that an error quotes, and some for its quotes. Errors travel in HTTP headers, which are small.
+/// Bytes of a name in an error, including some for its quotes. Errors travel in HTTP headers, which are small.
 const QUOTED: usize = 100;
 
-/// Bytes of the caller's data that an error repeats at most.
+/// Most bytes of the caller's data in an error.
 pub const MOST_REPEATED: usize = 200;
 
 /// A message with more bytes contains the caller's data.
@@ -118,7 +118,7 @@ pub fn never() -> bool {
     false
 }
 
-/// The caller's text in quotes, shortened so that it can stand in an error several times.
+/// The caller's text in quotes, short enough to appear in an error several times.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut said = String::from('"');
@@ -137,7 +137,7 @@ pub fn quoted(text: &str) -> String {
     said + "\""
 }
 
-/// A text of at most `most` bytes: of a longer one the beginning and the end.
+/// A text of at most `most` bytes; a longer one is reduced to its beginning and end.
 #[must_use]
 pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
@@ -149,8 +149,8 @@ pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}…{end}"))
 }
 
-/// A message for a caller. A longer one repeats the caller's data, whichever library wrote it: only its beginning and its end
-/// remain.
+/// A message for a caller. A longer one repeats the caller's data, whichever library wrote it: it is reduced to its
+/// beginning and end.
 #[must_use]
 pub fn brief(message: &str) -> Cow<'_, str> {
     if message.len() > LONGEST_MESSAGE { clipped(message, MOST_REPEATED) } else { Cow::Borrowed(message) }

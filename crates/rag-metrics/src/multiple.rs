@@ -7,8 +7,8 @@
 //! a_(i) = max over j <= i of min(1, (m - j + 1) p_(j))
 //! ```
 //!
-//! Rejecting where a_(i) <= alpha keeps the chance of any false rejection at most alpha, however the tests depend on each
-//! other. It never rejects less than Bonferroni's m p_(i) <= alpha.
+//! Rejecting if a_(i) <= alpha keeps the chance of any false rejection at most alpha, however the tests depend on
+//! each other. It never rejects less than Bonferroni's m p_(i) <= alpha.
 
 use numeric::real;
 
@@ -27,7 +27,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The same where some tests have no p-value. These are not among the m tests, and stay without one.
+/// The same if some tests have no p-value. These are not among the m tests, and stay without one.
 #[must_use]
 pub fn holm_of(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     let given: Vec<f64> = p_values.iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! How good numbers are as probabilities of being relevant.
+//! Quality of numbers as probabilities of relevance.
 //!
 //! - Expected calibration error (Naeini, Cooper and Hauskrecht, 2015) over B bins of equal count: the n pairs are sorted by
 //!   probability and cut at b n / B; ECE = sum over bins of n_b / n times |mean probability - share of relevant|. 0 is best,
@@ -11,17 +11,17 @@ use numeric::{mean, mid_ranks, real};
 /// Most bins of [`calibration_error`].
 const BINS: usize = 10;
 
-/// Least numbers in a bin. In smaller ones the error would be that of few draws, however good the probabilities are.
+/// Fewest numbers in a bin. With fewer the error would reflect few draws, however good the probabilities are.
 const IN_A_BIN: usize = 20;
 
-/// [`expected_calibration_error`] over ten bins, or over fewer of at least twenty.
+/// [`expected_calibration_error`] over ten bins, or over fewer with at least twenty numbers each.
 #[must_use]
 pub fn calibration_error(probabilities: &[f64], relevant: &[bool]) -> Option<f64> {
     expected_calibration_error(probabilities, relevant, (probabilities.len() / IN_A_BIN).clamp(1, BINS))
 }
 
-/// Expected calibration error of `probabilities` over `bins` bins of equal count. With fewer pairs than bins each pair has
-/// its own. `None` without pairs or bins, or for lists of different lengths. Numbers must be finite.
+/// Expected calibration error of `probabilities` over `bins` bins of equal count. With fewer pairs than bins each
+/// pair is a bin. `None` without pairs or bins, or for lists of different lengths. Numbers must be finite.
 #[must_use]
 pub fn expected_calibration_error(probabilities: &[f64], relevant: &[bool], bins: usize) -> Option<f64> {
     let n = probabilities.len();
@@ -45,7 +45,7 @@ pub fn expected_calibration_error(probabilities: &[f64], relevant: &[bool], bins
     Some((0..bins).map(gap).sum())
 }
 
-/// AUC of `numbers`. `None` where all or none are relevant, or for lists of different lengths. Numbers must be finite.
+/// AUC of `numbers`. `None` if all or none are relevant, or for lists of different lengths. Numbers must be finite.
 #[must_use]
 pub fn auc(numbers: &[f64], relevant: &[bool]) -> Option<f64> {
     let positives = relevant.iter().filter(|is| **is).count();
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn calibration_by_hand() {
-        // Two bins: (0.1, 0.3) with shares (0, 1) and (0.6, 0.8) with (1, 1). Gaps: |.4 - 1| / 4 + |1.4 - 2| / 4 = 0.3.
+        // Two bins: (0.1, 0.3) with shares (0, 1) and (0.6, 0.8) with (1, 1). Gaps: |0.4 - 1| / 4 + |1.4 - 2| / 4 = 0.3.
         let (p, relevant) = ([0.8, 0.1, 0.3, 0.6], [true, false, true, true]);
         assert!(near(expected_calibration_error(&p, &relevant, 2), 0.3));
         // One bin: |1.8 - 3| / 4. Four or more: 0.1 + 0.7 + 0.4 + 0.2 over 4.

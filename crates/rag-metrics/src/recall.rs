@@ -9,13 +9,14 @@
 //! | T (Eq. 3) | (1 - alpha) K+ - alpha K- / K | no |
 //! | T' (Eq. 4) | (1 - alpha) K+ - alpha K- | no |
 //!
-//! With alpha = 1, F is the precision and T is -K-/K; with alpha = 0, F is the recall and T is K+. The paper's nDCG takes its
-//! ideal from the list, as `nDCG(ideal='list')` of [`super::rank`] does. A value that would divide by 0 is not defined.
+//! With alpha = 1, F is the precision and T is -K-/K; with alpha = 0, F is the recall and T is K+. The paper's nDCG
+//! takes its ideal from the list, like `nDCG(ideal='list')` of [`super::rank`]. A value that would divide by 0 is
+//! undefined.
 
 use super::agreement::{Agreement, Correlation};
 use numeric::{Interrupt, real, rounded};
 
-/// F of `positives` in the top `k`, of `all` positives of the query; not defined where the denominator is 0.
+/// F of `positives` in the top `k`, of `all` positives of the query; undefined if the denominator is 0.
 #[must_use]
 pub fn f_alpha(positives: usize, k: usize, all: usize, alpha: f64) -> Option<f64> {
     let denominator = alpha * real(k) + (1.0 - alpha) * real(all);
@@ -28,7 +29,7 @@ pub fn alpha_of_beta(beta: f64) -> f64 {
     1.0 / (1.0 + beta * beta)
 }
 
-/// Fe over the list's marks; not defined for a list shorter than 2K.
+/// Fe over the list's marks; undefined for a list shorter than 2K.
 #[must_use]
 pub fn fe(marks: &[bool], k: usize, alpha: f64) -> Option<f64> {
     let twice = marks.get(..k.checked_mul(2)?)?;
@@ -39,7 +40,7 @@ fn count(marks: &[bool]) -> usize {
     marks.iter().filter(|mark| **mark).count()
 }
 
-/// T; not defined for K = 0.
+/// T; undefined for K = 0.
 #[must_use]
 pub fn t(positives: usize, k: usize, alpha: f64) -> Option<f64> {
     let negatives = real(k) - real(positives);
@@ -59,7 +60,7 @@ pub struct Sample {
     pub marks: Vec<bool>,
     /// Cut-off K.
     pub k: usize,
-    /// All positives of the query; `None` where their number is unknown.
+    /// All positives of the query; `None` if their number is unknown.
     pub all: Option<usize>,
     /// Score of the response.
     pub response: f64,
@@ -99,7 +100,7 @@ impl Counts {
 }
 
 impl Family {
-    /// The measure of a sample at an alpha; `None` where it is not defined.
+    /// The measure of a sample at an alpha; `None` if undefined.
     #[must_use]
     pub fn of(self, sample: &Sample, alpha: f64) -> Option<f64> {
         self.of_counts(&Counts::new(sample), alpha)
@@ -115,7 +116,7 @@ impl Family {
     }
 }
 
-/// The alphas that are tried, ascending: 0, 0.95^i for i = 1..=350, their complements, 1.
+/// The alphas to try, ascending: 0, 0.95^i for i = 1..=350, their complements, 1.
 #[must_use]
 pub fn alphas() -> Vec<f64> {
     let powers = (1..=350).map(|power| 0.95_f64.powi(power));
@@ -128,7 +129,7 @@ pub fn alphas() -> Vec<f64> {
 /// An alpha, and the correlation there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chosen {
-    /// The alpha. [`choose_alpha`] takes the smallest of those with the same correlation.
+    /// The alpha; [`choose_alpha`] takes the smallest if several have the same correlation.
     pub alpha: f64,
     /// The correlation there. Its p-value does not account for the search over alphas.
     pub agreement: Agreement,
@@ -136,11 +137,11 @@ pub struct Chosen {
     pub samples: usize,
 }
 
-/// Correlations that differ by less are the same.
+/// Correlations that differ by less count as equal.
 const SAME_CORRELATION: f64 = 1e-9;
 
-/// Searches [`alphas`] for the highest correlation of the measure with the response scores. At each alpha the correlation
-/// is over the samples on which the measure is defined. `None` where no alpha has a correlation, and when interrupted.
+/// Searches [`alphas`] for the highest correlation of the measure with the response scores. At each alpha the
+/// correlation covers the samples with a value. `None` if no alpha has a correlation, and when interrupted.
 #[must_use]
 pub fn choose_alpha(
     samples: &[Sample],
@@ -243,7 +244,7 @@ mod tests {
         let chosen = choose_alpha(&samples, Family::T, Correlation::Pearson, &never).unwrap();
         assert!((chosen.alpha - 0.95_f64.powi(14)).abs() < 1e-12, "{chosen:?}");
         assert!((chosen.agreement.value - 1.0).abs() < 1e-12);
-        // Rounding noise was taken for a better alpha.
+        // Rounding noise counted as a better alpha.
         let alike = [(0, 0.1), (1, 0.5), (2, 0.6)].map(|(found, response)| Sample {
             marks: (0..2).map(|rank| rank < found).collect(),
             k: 2,
@@ -257,9 +258,9 @@ mod tests {
 
     #[test]
     fn two_lists_over_all_alphas_by_hand() {
-        // K = 2: two of two positives against one, with the better response. T = 2 (1 - a) against (1 - a) - a / 2: the first is
-        // greater by 1 - a / 2 at every alpha. F = 2 / (2a + 4 (1 - a)) against 1 / (2a + (1 - a)): at a = 0 recall prefers the
-        // second (1/2 against 1), at a = 1 precision the first.
+        // K = 2: two of two positives against one, with the better response. T = 2 (1 - a) against (1 - a) - a / 2:
+        // the first is greater by 1 - a / 2 at every alpha. F = 2 / (2a + 4 (1 - a)) against 1 / (2a + (1 - a)): at
+        // a = 0 recall prefers the second (1/2 against 1), at a = 1 precision the first.
         let sample = |positives: usize, all: usize, response: f64| Sample {
             marks: (0..2).map(|index| index < positives).collect(),
             k: 2,

@@ -1,10 +1,10 @@
 //! Intervals and tests by resampling. The same numbers and seed give the same result.
 //!
 //! - [`interval`]: percentile bootstrap (Efron and Tibshirani, 1993) of any statistic of the queries.
-//! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each query at random
-//!   (Smucker et al., 2007), which flips the sign of their difference: it is the paired permutation test. The bootstrap test draws
-//!   queries with replacement and shifts the mean difference to 0. Both are two-sided with p = (1 + resamples at least as extreme)
-//!   / (1 + resamples), so p is never 0.
+//! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each
+//!   query at random (Smucker et al., 2007), which flips the sign of their difference: it is the paired permutation
+//!   test. The bootstrap test draws queries with replacement and shifts the mean difference to 0. Both are
+//!   two-sided with p = (1 + resamples at least as extreme) / (1 + resamples), so p is never 0.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,9 +46,9 @@ fn draw(generator: &mut impl Rng, n: usize, into: &mut Vec<usize>) {
     into.extend((0..n).map(|_| generator.random_range(0..n)));
 }
 
-/// Percentile interval of a statistic of `n` observations. The statistic gets the indices of each resample and may be
-/// undefined on it. `None` for fewer than two observations, where the statistic is undefined on more than half of the
-/// resamples, and when interrupted.
+/// Percentile interval of a statistic of `n` observations. The statistic gets the indices of each resample and may
+/// be undefined on it. `None` for fewer than two observations, if the statistic is undefined on more than half of
+/// the resamples, and when interrupted.
 #[must_use]
 pub fn interval(
     n: usize,
@@ -117,7 +117,7 @@ impl Test {
 /// One system against another on the same queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
-    /// Mean of the second system less that of the first.
+    /// Mean of the second system minus mean of the first.
     pub difference: f64,
     /// Bootstrap interval of the difference.
     pub interval: Option<Interval>,
@@ -206,21 +206,22 @@ impl Statistics {
         Ok(())
     }
 
-    /// How intervals of means are drawn; `None` where none are wanted.
+    /// How intervals of means are drawn; `None` if not wanted.
     #[must_use]
     pub fn intervals(&self) -> Option<Resampling> {
         let how = Resampling { resamples: self.resamples, seed: self.seed, confidence: self.confidence };
         Some(how).filter(|how| how.resamples > 0)
     }
 
-    /// The same for correlations, with a fifth of the resamples because each of them sorts.
+    /// The same for correlations, with a fifth of the resamples because each resample is sorted.
     #[must_use]
     pub fn correlation_intervals(&self) -> Option<Resampling> {
         self.intervals().map(|how| Resampling { resamples: how.resamples.div_ceil(5), ..how })
     }
 
-    /// The least p-value that so many queries can have by the randomisation test: where all of them differ with one sign, only the
-    /// signs as they are and all turned are as extreme. `None` by the other test, which has no such bound.
+    /// The least p-value of the randomisation test for this many queries: if all of them differ with the same sign,
+    /// only two sign patterns are as extreme, the observed one and its reverse. `None` for the other test, which
+    /// has no such bound.
     #[must_use]
     pub fn least_p_value(&self, queries: usize) -> Option<f64> {
         let signs = (1..queries).fold(1.0, |share, _| share / 2.0);
@@ -237,7 +238,7 @@ impl Statistics {
     }
 }
 
-/// A p-value with as many digits as it needs; a dash where there is none.
+/// A p-value with as many digits as needed; a dash if there is none.
 #[must_use]
 pub fn format_p_value(p: Option<f64>) -> String {
     match p {
@@ -276,7 +277,8 @@ mod tests {
 
     #[test]
     fn sign_flips_by_hand() {
-        // Of the eight sums of ±1 ±2 ±3 two are as far from 0 as 6; of the four of ±1 ±3 all are as far as -1 + 3 = 2.
+        // Two of the eight sums of ±1 ±2 ±3 are as far from 0 as 6; all four sums of ±1 ±3 are at least as far as
+        // -1 + 3 = 2.
         let how = Resampling { resamples: 40_000, ..Resampling::default() };
         let p = |differences: &[f64]| {
             let zeros = vec![0.0; differences.len()];
@@ -284,7 +286,7 @@ mod tests {
         };
         assert!((p(&[1.0, 2.0, 3.0]) - 2.0 / 8.0).abs() < 0.01);
         assert!((p(&[-1.0, 3.0]) - 1.0).abs() < 1e-12);
-        // A query without a difference changes nothing: 2 / 8 again.
+        // A query without a difference changes nothing: still 2 / 8.
         assert!((p(&[1.0, 0.0, 2.0, 3.0]) - 2.0 / 8.0).abs() < 0.01);
     }
 

@@ -1,16 +1,16 @@
 //! The ends of sentences.
 //!
-//! A line end ends a sentence. So does a stop, with the stops, closing quotes and brackets, signs of emphasis and note marks
-//! (`[3]`, `¹`) that touch it, if all of this holds:
+//! A line end ends a sentence. So does a stop, together with the stops, closing quotes and brackets, signs of
+//! emphasis and note marks (`[3]`, `¹`) that touch it, if all of these hold:
 //!
 //! - White space follows. The stops of ASCII and the ellipsis also occur inside addresses, names, numbers and code
-//!   (`example.org/find?line=7`, `Yahoo!Mail`, `x!=y`, `3.14`). Other stops (`。`, `؟`, `।`) need no white space, and neither do
-//!   those of ASCII between Chinese or Japanese characters.
-//! - A letter or a digit follows on the line, without a comma or the like before it, and the next word is not in lower case. In a
-//!   text without capitals it may be. The stops listed as needing no white space need no capital either.
+//!   (`example.org/find?line=7`, `Yahoo!Mail`, `x!=y`, `3.14`). Other stops (`。`, `؟`, `।`) need no white space,
+//!   and neither do ASCII stops between Chinese or Japanese characters.
+//! - A letter or a digit follows on the line, without a comma or similar mark before it, and the next word is not
+//!   in lower case, unless the text has no capitals. Stops that need no white space need no capital either.
 //! - The full stop does not belong to an abbreviation, an initial or the mark of a list item ("2. Add water").
 //!
-//! An abbreviation that is also found at the end of a sentence ("Inc.", "U.S.", "a.m.") ends one if a capitalised function word
+//! An abbreviation that may also end a sentence ("Inc.", "U.S.", "a.m.") ends one if a capitalised function word
 //! follows: "He works at Apple Inc. | The firm is large".
 
 use std::ops::Range;
@@ -33,15 +33,15 @@ const MAY_END: &[&str] = &[
     "wis", "wyo",
 ];
 
-/// Abbreviations behind which a sentence goes on before a number or a label ("No. 1", "Mar. 3", "Art. IV", "Fig. A"). They are
-/// words, too.
+/// Abbreviations after which a sentence continues before a number or a label ("No. 1", "Mar. 3", "Art. IV", "Fig.
+/// A"). They are also words.
 const BEFORE_NUMBERS: &[&str] = &[
     "no", "nos", "nr", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "p", "pp",
     "art", "arts", "ch", "chap", "op", "sec", "secs", "eq", "eqs", "ref", "refs", "tab", "par", "para", "pt", "bd",
     "app", "ex", "fig", "figs", "vol", "vols", "n\u{fa}m",
 ];
 
-/// Words besides function words that often begin a sentence.
+/// Words other than function words that often begin a sentence.
 const STARTERS: &str = "however there then here what why how some many most both even despite though thus \
                         meanwhile moreover instead according another each all also our my your later today now \
                         others nobody following originally initially eventually finally recently currently";
@@ -49,7 +49,7 @@ const STARTERS: &str = "however there then here what why how some many most both
 /// Bytes of the longest of these words.
 const LONGEST_STARTER: usize = 10;
 
-/// Most characters of an abbreviation that is looked up.
+/// Most characters of an abbreviation.
 const LONGEST_WORD: usize = 10;
 
 /// Most bytes between the brackets of a note mark: `[citation needed]`.
@@ -62,7 +62,7 @@ const LONGEST_MARK: usize = 24;
 #[must_use]
 pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let has_case = text.contains(char::is_uppercase);
-    // `start` is where the sentence began, `lettered` if it has a letter or a digit.
+    // `start` is the beginning of the sentence, `lettered` is true if it has a letter or a digit.
     let (mut breaks, mut start, mut lettered, mut at) = (Vec::new(), 0, false, 0);
     while let Some(first) = text[at..].chars().next() {
         let stop = at;
@@ -84,17 +84,17 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
     borders(text, breaks)
 }
 
-/// A stop with what touches it.
+/// A stop with the signs that touch it.
 struct Ending {
     /// Byte of the first stop.
     stop: usize,
     /// End of the last sign that touches it.
     end: usize,
-    /// If one of the stops needs no white space behind it.
+    /// True if one of the stops needs no white space after it.
     firm: bool,
-    /// If this is one full stop and nothing more.
+    /// True if this is a single full stop.
     bare: bool,
-    /// If a quote or bracket closes behind the stop.
+    /// True if a quote or bracket closes after the stop.
     closes: bool,
 }
 
@@ -117,14 +117,14 @@ impl Ending {
         Self { stop, end, firm, bare: &text[stop..end] == ".", closes }
     }
 
-    /// `start` is where the sentence begins.
+    /// `start` is the beginning of the sentence.
     fn ends_sentence(&self, text: &str, start: usize, has_case: bool) -> bool {
         let (before, after) = (&text[..self.stop], &text[self.end..]);
         let rest = after.trim_start_matches(|space: char| space.is_whitespace() && !is_line_end(space));
         let Some(next) = next_sentence(rest) else { return false };
         let spaced = rest.len() < after.len();
         if self.firm {
-            // "「雨ですか？」と聞いた": a particle goes on behind a quotation.
+            // "「雨ですか？」と聞いた": a particle continues after a quotation.
             return spaced || !(self.closes && after.starts_with(is_hiragana));
         }
         if !spaced {
@@ -141,8 +141,8 @@ impl Ending {
     }
 }
 
-/// The text from the first letter or digit on, if it can begin a sentence: none if there is no such character on the line, or if
-/// another stop comes first, which then decides.
+/// The text from the first letter or digit on, if it can begin a sentence. `None` if there is no such character on
+/// the line, or if another stop comes first, which then decides.
 fn next_sentence(rest: &str) -> Option<&str> {
     if rest.starts_with([
         ',', ';', ':', '=', '+', '/', '&', '|', '%', '\u{60c}', '\u{61b}', '\u{3001}', '\u{ff0c}', '\u{ff1a}',
@@ -158,7 +158,8 @@ fn next_sentence(rest: &str) -> Option<&str> {
     word.starts_with(char::is_alphanumeric).then_some(word)
 }
 
-/// If the first word is in lower case ("iPhone" is not) and is not the mark of a list item before a capital ("b. Then").
+/// True if the first word is in lower case ("iPhone" is not) and is not the mark of a list item before a capital
+/// ("b. Then").
 fn begins_in_lower_case(next: &str) -> bool {
     let end = next.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(next.len());
     let (word, rest) = next.split_at(end);
@@ -168,8 +169,8 @@ fn begins_in_lower_case(next: &str) -> bool {
     word.starts_with(char::is_lowercase) && !word.contains(char::is_uppercase) && !is_item
 }
 
-/// If the full stop behind `before`, the sentence up to it, belongs to an abbreviation or an initial. `rest` is the text behind the
-/// white space, `next` the same from the first letter or digit on.
+/// True if the full stop after `before`, the sentence up to it, belongs to an abbreviation or an initial. `rest` is
+/// the text after the white space, `next` the same from the first letter or digit on.
 fn is_abbreviated(before: &str, rest: &str, next: &str) -> bool {
     let is_part = |(_, letter): &(usize, char)| letter.is_alphanumeric() || *letter == '.';
     let start = before.char_indices().rev().take(LONGEST_WORD).take_while(is_part).last();
@@ -201,13 +202,13 @@ fn is_abbreviated(before: &str, rest: &str, next: &str) -> bool {
     (dotted || MAY_END.contains(&&*lower)) && !begins_with_starter(next)
 }
 
-/// If a text begins with a letter and a full stop.
+/// True if a text begins with a letter and a full stop.
 fn is_initial(text: &str) -> bool {
     let mut letters = text.chars();
     letters.next().is_some_and(char::is_alphabetic) && letters.next() == Some('.')
 }
 
-/// If a text begins with a Roman number or a capital that stands alone. "I" is a word, and behind "no" so is "A".
+/// True if a text begins with a Roman number or a single capital. "I" is a word, and after "no" so is "A".
 fn begins_with_label(text: &str, behind: &str) -> bool {
     let end = text.find(|letter: char| !letter.is_alphabetic()).unwrap_or(text.len());
     let roman = end > 1 && text[..end].bytes().all(|letter| b"IVXLC".contains(&letter));
@@ -215,8 +216,8 @@ fn begins_with_label(text: &str, behind: &str) -> bool {
         || (end == 1 && behind != "no" && text.starts_with(|letter: char| letter.is_ascii_uppercase() && letter != 'I'))
 }
 
-/// If a text begins with a capitalised word that often begins a sentence. Some are also names ("George F. Will"), and so is a
-/// letter with a full stop ("S. A. Rowe").
+/// True if a text begins with a capitalised word that often begins a sentence. Some are also names ("George F.
+/// Will"), and so is a letter with a full stop ("S. A. Rowe").
 fn begins_with_starter(text: &str) -> bool {
     let end = text.find(|letter: char| !letter.is_alphabetic()).unwrap_or(text.len());
     let word = &text[..end];
@@ -226,7 +227,8 @@ fn begins_with_starter(text: &str) -> bool {
     word.starts_with(char::is_uppercase) && !is_name && known()
 }
 
-/// If a text is the mark of a list item: "2.", "2)", "1.1.", "a.", "iv)", maybe in Markdown's bold or behind its signs.
+/// True if a text is the mark of a list item: "2.", "2)", "1.1.", "a.", "iv)", also in Markdown's bold or after its
+/// signs.
 #[must_use]
 pub fn is_item_mark(text: &str) -> bool {
     if text.len() > LONGEST_MARK {
@@ -242,8 +244,8 @@ pub fn is_item_mark(text: &str) -> bool {
         || ((2..=4).contains(&mark.len()) && all(mark, |byte| b"ivxlIVXL".contains(byte)))
 }
 
-/// Offset of the text of a list item, after its mark. None for a sentence that does not begin with such a mark ("A. Rowe" is a
-/// name), or that has nothing else.
+/// Offset of the text of a list item, after its mark. `None` for a sentence that does not begin with such a mark
+/// ("A. Rowe" is a name), or that has nothing else.
 #[must_use]
 pub fn item_text(sentence: &str) -> Option<usize> {
     let spaces = sentence.match_indices(char::is_whitespace).map(|(at, _)| at);
@@ -266,7 +268,7 @@ fn is_line_end(sign: char) -> bool {
     matches!(sign, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Stops that need white space behind them.
+/// Stops that need white space after them.
 fn is_soft(sign: char) -> bool {
     matches!(
         sign,
@@ -283,7 +285,8 @@ fn is_soft(sign: char) -> bool {
     )
 }
 
-/// Stops that occur at the end of sentences only: those of Unicode's `Sentence_Terminal` in living scripts that are not soft.
+/// Stops that only occur at the end of sentences: those of Unicode's `Sentence_Terminal` in living scripts that are
+/// not soft.
 fn is_firm(sign: char) -> bool {
     matches!(
         sign,
@@ -392,13 +395,13 @@ fn is_chinese_or_japanese(letter: char) -> bool {
     )
 }
 
-/// Thai and Lao use the full stop in abbreviations only.
+/// Thai and Lao use the full stop only in abbreviations.
 fn is_thai_or_lao(letter: char) -> bool {
     matches!(letter, '\u{e00}'..='\u{eff}')
 }
 
-/// White space at which a text may be cut, as byte ranges; empty ones where there is none. Each run of white space comes once,
-/// and none at the beginning.
+/// White space at which a text may be cut, as byte ranges; empty ranges where there is none. Each run of white
+/// space comes once, and none at the beginning.
 #[must_use]
 pub fn borders(text: &str, breaks: Vec<usize>) -> Vec<Range<usize>> {
     let (mut borders, mut covered) = (Vec::new(), 0);

@@ -1,18 +1,19 @@
-//! LongLLMLingua: which texts stay, how much of each, and which of its units.
+//! LongLLMLingua: which texts stay, and how much and which units of each.
 //!
-//! Coarse, budget and fine follow the authors' program where it differs from the paper, because the published results are the
-//! program's: texts stay until the target and 100 tokens more are exceeded (paper: twice the target), and budgets lie evenly
-//! from +δτ to -δτ over the ranks (paper: 1 - 2I/K', which does not sum to zero). Two of its habits are not followed: its mask
-//! at token i is decided by the loss of token i + 1, and its last segment stays whole.
+//! Coarse, budget and fine follow the authors' program where it differs from the paper, because the program
+//! produced the published results. Texts stay until they exceed the target by 100 tokens (paper: twice the target).
+//! Budgets fall evenly from +δτ to -δτ over the ranks (paper: 1 - 2I/K', which does not sum to zero). Two
+//! properties of the program are left out: its mask at token i uses the loss of token i + 1, and its last segment
+//! stays whole.
 
 use super::Valued;
 use numeric::{count, descending, real};
 
-/// Tokens beyond the target up to which texts stay whole, before each is cut (`context_budget` of the program).
+/// Tokens beyond the target up to which whole texts stay, before each is cut (`context_budget` of the program).
 const CONTEXT_BUDGET: f64 = 100.0;
 
-/// How many texts stay, best first, of these lengths in tokens: the first to exceed the target by more than 100 tokens is the
-/// last that stays.
+/// How many texts stay, best first; `lengths` are in tokens. The last that stays is the first to exceed the target
+/// by more than 100 tokens.
 #[must_use]
 pub fn coarse(lengths: &[usize], target: f64) -> usize {
     let mut total = 0.0;
@@ -33,9 +34,9 @@ pub fn offsets(texts: usize, spread: f64) -> Vec<f64> {
     (0..texts).map(offset).collect()
 }
 
-/// The share of each text that is kept, best first, each in [0, 1]: a common base and the offsets. The base is such that
-/// the shares together keep `target` tokens. In the program it is target / Σ lengths, which is the same for texts of
-/// one length whose shares are not clipped, and misses the target otherwise.
+/// The share of each text to keep, best first, in [0, 1]: a common base plus the offsets. The base makes the shares
+/// keep `target` tokens in total. The program's base is target / Σ lengths, which is the same if the texts have one
+/// length and no share is clipped, and misses the target otherwise.
 #[must_use]
 pub fn shares(lengths: &[usize], target: f64, spread: f64) -> Vec<f64> {
     let offsets = offsets(lengths.len(), spread);
@@ -52,8 +53,8 @@ pub fn shares(lengths: &[usize], target: f64, spread: f64) -> Vec<f64> {
     with(high).collect()
 }
 
-/// The units of a text that are kept for a budget of tokens: the most valuable ones, up to the one that reaches it. Equal ones in
-/// their order. With `first`, the first unit is kept before all others.
+/// The units of a text to keep for a budget of tokens: the most valuable, up to the one that reaches the budget.
+/// Equal ones are taken in text order. With `first`, the first unit comes before all others.
 #[must_use]
 pub fn keep(units: &[Valued], budget: usize, first: bool) -> Vec<bool> {
     let mut kept = vec![false; units.len()];
@@ -71,15 +72,15 @@ pub fn keep(units: &[Valued], budget: usize, first: bool) -> Vec<bool> {
     kept
 }
 
-/// The units of each text that are kept, best text first, so that about `target` tokens are left: at least one unit of the best text.
-/// With `first`, every text that keeps anything keeps its first unit.
+/// The units of each text to keep, best text first, so that about `target` tokens are left: at least one unit of
+/// the best text. With `first`, every text that keeps a unit keeps its first.
 #[must_use]
 pub fn fine(texts: &[Vec<Valued>], target: f64, spread: f64, first: bool) -> Vec<Vec<bool>> {
     let lengths: Vec<usize> = texts.iter().map(|units| units.iter().map(|unit| unit.tokens).sum()).collect();
     let shares = shares(&lengths, target, spread);
     let budget = |(share, length): (&f64, &usize)| count((share * real(*length)).round());
     let mut budgets: Vec<usize> = shares.iter().zip(&lengths).map(budget).collect();
-    // A small share of short texts rounds to nothing: one token, which keeps a unit.
+    // A small share of short texts rounds to zero tokens. One token keeps one unit.
     if let Some(best) = lengths.iter().position(|length| *length > 0) {
         budgets[best] = budgets[best].max(1);
     }
@@ -114,7 +115,8 @@ mod tests {
         assert!(shares.iter().zip([0.8, 0.6, 0.4, 0.2]).all(|(ours, hand)| (ours - hand).abs() < 1e-9), "{shares:?}");
     }
 
-    /// At 0.9 of the tokens the first texts cannot get more than all: the program would keep 0.85 of all.
+    /// At 0.9 of the tokens the first texts cannot get more than all of theirs: the program would keep 0.85 of the
+    /// total.
     #[test]
     fn a_clipped_share_is_given_to_the_others() {
         let shares = shares(&[100; 4], 360.0, 0.3);

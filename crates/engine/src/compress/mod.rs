@@ -1,14 +1,15 @@
-//! Compression of texts: which parts are kept, given what a model says of their tokens. Nothing here asks a model.
+//! Compression of texts: which parts to keep, from token values. Does not call a model.
 //!
-//! **Selective-Context** (Li et al., 2023; SePer, Eq. 14): the self-information of a token is I(x_t) = -log P(x_t | x_<t). A unit
-//! (sentence, phrase or token) is worth the mean over its tokens, and units below a percentile are dropped ([`selective`]).
+//! **Selective-Context** (Li et al., 2023; SePer, Eq. 14): the self-information of a token is I(x_t) = -log P(x_t |
+//! x_<t). The value of a unit (sentence, phrase or token) is the mean over its tokens. Units below a percentile are
+//! dropped ([`selective`]).
 //!
-//! **LongLLMLingua** (Jiang et al., 2024; SePer, Appendix D.1): whole texts are dropped in the order of a ranking, the rest
-//! gets a budget by rank, and within a text those units are kept whose tokens the question makes likelier,
+//! **LongLLMLingua** (Jiang et al., 2024; SePer, Appendix D.1): whole texts are dropped in the order of a ranking,
+//! and the others get a budget by rank. Each text keeps the units whose tokens become likelier after the question:
 //! s_i = log P(x_i | question, x_<i) - log P(x_i | x_<i) (Eq. 3; [`lingua`]).
 //!
-//! Texts are cut at borders of tokens that are also borders of characters, words, numbers and short names ([`units`]). What a reader
-//! of the short text quotes can be put back into the words of the long one ([`recover`]).
+//! Texts are cut at token borders that are also borders of characters, words, numbers and short names ([`units`]).
+//! Quotations from the compressed text can be restored to the original words ([`recover`]).
 
 pub mod lingua;
 pub mod recover;
@@ -19,7 +20,7 @@ use std::ops::Range;
 
 use numeric::mean;
 
-/// A unit of a text: how long it is, and what it is worth.
+/// The length and value of a unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Valued {
     /// Number of its tokens; at least 1.
@@ -28,7 +29,7 @@ pub struct Valued {
     pub value: f64,
 }
 
-/// The units of a text with the mean of their tokens' values. `values` has one for each token.
+/// The units of a text with the mean of their tokens' values. `values` has one entry per token.
 #[must_use]
 pub fn valued(units: &[Range<usize>], values: &[f64]) -> Vec<Valued> {
     let of = |unit: &Range<usize>| Valued {
@@ -38,7 +39,7 @@ pub fn valued(units: &[Range<usize>], values: &[f64]) -> Vec<Valued> {
     units.iter().map(of).collect()
 }
 
-/// Number of tokens of the units that are kept.
+/// Number of tokens of the kept units.
 #[cfg(test)]
 fn tokens(units: &[Valued], kept: &[bool]) -> usize {
     units.iter().zip(kept).filter(|(_, kept)| **kept).map(|(unit, _)| unit.tokens).sum()

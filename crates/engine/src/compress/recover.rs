@@ -1,11 +1,11 @@
-//! Subsequence recovery (LongLLMLingua, Algorithm 1): words that a reader quotes from a compressed text are put back into the
-//! words of the original.
+//! Subsequence recovery (LongLLMLingua, Algorithm 1): restores quotations from a compressed text to the words of
+//! the original.
 //!
-//! From the left, the longest run of words of the response that stands in a compressed text is taken. The shortest span of
-//! the original that holds the run's words in order, with at most ten words between neighbours, takes its place. A run without
-//! such a span is shortened to its longest beginning that has one. A run ends where its sentence or its line ends. Words are
-//! those of Unicode, without regard to case; what stands between them in the response stays. A run of one word stays as it is.
-//! The authors' program also takes spans that lack some of the words; this one does not.
+//! From the left, take the longest run of words of the response that occurs in a compressed text. Replace it by the
+//! shortest span of the original that holds the run's words in order, with at most ten words between neighbours. A
+//! run without such a span is shortened to its longest beginning that has one. A run ends with its sentence or
+//! line. Words are Unicode words, regardless of case; the text between them in the response stays. A run of one
+//! word is not replaced. The authors' program also accepts spans that lack some of the words.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use rag_metrics::sentences::sentences;
 
-/// Most words of the original between two neighbours of a run.
+/// Most words of the original between two neighbours in a run.
 const GAP: usize = 10;
 
 /// A text as words, each with its byte range and in lower case.
@@ -36,11 +36,11 @@ impl<'a> Words<'a> {
         (0..self.words.len()).map(shared).max().unwrap_or(0)
     }
 
-    /// The longest beginning of `run` that a span holds in order, as a number of words, and the text of the shortest such span;
-    /// the first of several.
+    /// The number of words in the longest beginning of `run` that a span holds in order, and the text of the
+    /// shortest such span; the first if several are as short.
     fn span(&self, run: &[String]) -> Option<(usize, &'a str)> {
         let (first, rest) = run.split_first()?;
-        // For each place of the word so far, where the shortest span that ends there begins.
+        // For each position of the current word, the start of the shortest span that ends there.
         let mut begins: Vec<Option<usize>> =
             self.words.iter().enumerate().map(|(at, word)| (word == first).then_some(at)).collect();
         let mut length = 1;
@@ -62,14 +62,14 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The response with its quotations from compressed texts in the words of the originals. `texts` are pairs of an original and
-/// what is left of it.
+/// The response with its quotations from compressed texts restored to the original words. `texts` are pairs of an
+/// original and its compressed text.
 #[must_use]
 pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
     let texts: Vec<(Words<'_>, Words<'_>)> =
         texts.iter().map(|(original, left)| (Words::new(original), Words::new(left))).collect();
     let said = Words::new(response);
-    // A run ends with its sentence or line: the span would take the place of the stop, too.
+    // A run ends with its sentence or line: otherwise the span would also replace the stop.
     let borders: Vec<usize> = sentences(response).into_iter().map(|border| border.start).collect();
     let end = |at: usize| {
         let border = borders.get(borders.partition_point(|border| *border < said.places[at].end));
@@ -78,8 +78,8 @@ pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while at < said.words.len() {
         let rest = &said.words[at..end(at)];
-        // The run of which most has a span in its original: a longer one may have a shorter span. Of equal ones, the longest run,
-        // then the first text.
+        // The run with the longest part that has a span in its original: a longer run may have a shorter span.
+        // Ties: the longest run, then the first text.
         let spans = texts.iter().filter_map(|(original, left)| {
             let run = left.longest(rest);
             let (length, span) = (run > 1).then(|| original.span(&rest[..run])).flatten()?;
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(recover("nothing of it", &[]), "nothing of it");
     }
 
-    /// The stop between two sentences that both quote was lost, and lines became one.
+    /// The stop between two sentences that are both quotations was lost, and lines were joined.
     #[test]
     fn a_run_ends_with_its_sentence_and_its_line() {
         let pair = [("Rowe and Kell built the mill.", "Rowe Kell built mill")];
@@ -131,14 +131,14 @@ mod tests {
         assert_eq!(recover("Rowe, Kell", &pair), "Rowe and Kell");
     }
 
-    /// Only the first of the texts with the longest run was tried.
+    /// Only the first text with the longest run was tried.
     #[test]
     fn a_text_without_a_span_leaves_the_run_to_the_next() {
         let far = format!("mill {} Senn", "word ".repeat(11).trim_end());
         assert_eq!(recover("mill Senn", &[(&far, "mill Senn"), ("mill at Senn", "mill Senn")]), "mill at Senn");
     }
 
-    /// The first text has the longer run, and only one word of it in a span.
+    /// The first text has the longer run, but a span for only one word of it.
     #[test]
     fn a_longer_run_without_a_span_does_not_hide_a_shorter_one() {
         let far = format!("mill {} old Senn", "word ".repeat(11).trim_end());
@@ -158,7 +158,7 @@ mod tests {
         let gap = |words: usize| format!("mill {} Senn", "word ".repeat(words).trim_end());
         assert_eq!(recover("mill Senn", &[(&gap(10), "mill Senn")]), gap(10));
         assert_eq!(recover("mill Senn", &[(&gap(11), "mill Senn")]), "mill Senn");
-        // From the nearest place of the first word that is near enough, not from the first.
+        // From the nearest sufficiently near position of the first word, not from the first.
         let twice = format!("mill {}", gap(4));
         assert_eq!(recover("mill Senn", &[(&twice, "mill Senn")]), gap(4));
     }
@@ -190,7 +190,7 @@ mod tests {
         #[test]
         fn whatever_is_not_quoted_stays(response in "[a-c ,.é]{0,40}", original in "[a-c ,.é]{0,60}") {
             prop_assert_eq!(recover(&response, &[(original.as_str(), "")]), response.clone());
-            // A text that was not compressed is found as it is, but for white space, marks and case.
+            // A text that was not compressed comes back unchanged except for white space, marks and case.
             let words = |text: &str| text.unicode_words().map(str::to_lowercase).collect::<Vec<_>>();
             let recovered = recover(&response, &[(original.as_str(), original.as_str())]);
             prop_assert_eq!(words(&recovered), words(&response));

@@ -1,18 +1,18 @@
-//! Selective-Context: units whose self-information lies below a percentile are dropped.
+//! Selective-Context: units with self-information below a percentile are dropped.
 //!
-//! The authors' program takes the percentile over units, so that a ratio is a share of units. Here each unit counts as often as
-//! it has tokens: a ratio is a share of tokens. For units of one token both are the same. The percentile is interpolated
-//! linearly, as numpy does by default, and what equals the threshold is kept.
+//! The authors' program takes the percentile over units, so a ratio is a share of units. Here each unit counts once
+//! per token, so a ratio is a share of tokens. For units of one token both are the same. The percentile is
+//! interpolated linearly, as numpy does by default. Values equal to the threshold are kept.
 
 use super::Valued;
 use numeric::{count, real};
 
-/// How near to a whole number a rank is one: 1 - 0.7 is not 0.3 in binary, and a threshold that lies a rounding error above the value
-/// that it equals would drop it.
+/// A rank this near to a whole number is whole. In binary, 1 - 0.7 is not 0.3, so a threshold a rounding error
+/// above a value would drop that value.
 const ROUNDING: f64 = 1e-9;
 
-/// The value below which lies a share `share` of `values`, interpolated linearly between the two nearest ranks. `None` for no
-/// values. Values are not NaN.
+/// The value with a share `share` of `values` below it, interpolated linearly between the two nearest ranks. `None`
+/// for no values. Values are not NaN.
 #[must_use]
 pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -24,14 +24,14 @@ pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     Some(low + (high - low) * (rank - real(below)))
 }
 
-/// The units that are kept, of all texts together, so that a share `ratio` of the tokens is left: at most one unit more or less,
-/// but for units of equal value, which are kept or dropped together.
+/// The units of all texts together to keep, so that a share `ratio` of the tokens is left, within one unit. Units
+/// of equal value are kept or dropped together.
 #[must_use]
 pub fn keep(texts: &[Vec<Valued>], ratio: f64) -> Vec<Vec<bool>> {
     let by_token: Vec<f64> =
         texts.iter().flatten().flat_map(|unit| std::iter::repeat_n(unit.value, unit.tokens)).collect();
     let threshold = percentile(&by_token, 1.0 - ratio).unwrap_or(f64::NEG_INFINITY);
-    // Interpolation rounds: the least value is not below itself.
+    // Interpolation rounds, so the least value could fall below the threshold.
     let all = ratio >= 1.0;
     texts.iter().map(|units| units.iter().map(|unit| all || unit.value >= threshold).collect()).collect()
 }
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(keep(&units(&[1.0, 2.0, 3.0]), 0.5), vec![vec![false, true, true]]);
     }
 
-    /// 10 (1 - 0.7) is 3.0000000000000004 in binary: the fourth value is the threshold all the same.
+    /// 10 (1 - 0.7) is 3.0000000000000004 in binary: the fourth value is the threshold nevertheless.
     #[test]
     fn a_rank_that_is_whole_but_for_rounding_is_whole() {
         let far = |rank: u32| if rank < 4 { 1.0 } else { 1e6 };

@@ -1,16 +1,18 @@
-//! Texts, their tokens and their units: where tokens lie in the text, where it may be cut, and what is left of it.
+//! Where tokens lie in a text, where the text may be cut, and what is left of it.
 //!
 //! Borders of units are borders of tokens that are also borders in the text:
 //!
-//! - `Sentence`: ends at a stop with white space behind it, but not after an abbreviation, an initial or the mark of a list item, and at
-//!   a line end ([`sentences()`]).
-//! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The looms | of
-//!   Harrowgate | were driven | by water"). The function words are English; elsewhere only punctuation ends a phrase.
-//! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes, carets and the like are one; so are a
-//!   number with its sign, point, comparison, currency, per cent and groups of three digits ("1 200 000"), `C++` and `C#`, and up
-//!   to five capitalised words that a space separates, with a number behind them.
+//! - `Sentence`: ends at a line end, and at a stop followed by white space, except after an abbreviation, an
+//!   initial or the mark of a list item ([`sentences()`]).
+//! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The
+//!   looms | of Harrowgate | were driven | by water"). The function words are English; in other languages only
+//!   punctuation ends a phrase.
+//! - `Token`: ends at the end of a Unicode word. Words joined by hyphens, dots, slashes, carets and similar marks
+//!   are one unit. So are a number with its sign, point, comparison, currency, per cent and groups of three digits
+//!   ("1 200 000"), `C++` and `C#`, and up to five capitalised words separated by a space, with a number after
+//!   them.
 //!
-//! In scripts without spaces a character is a word. White space belongs to what follows it.
+//! In scripts without spaces a character is a word. White space belongs to the text after it.
 
 use std::ops::Range;
 
@@ -19,9 +21,9 @@ use unicode_segmentation::UnicodeSegmentation;
 use crate::types::CompressionUnit;
 use rag_metrics::sentences::{borders, is_function_word, sentences};
 
-/// The end of each of the first tokens of a text, in bytes, by the tokens' own bytes; the last one takes the white space at the
-/// end. White space that a tokeniser adds, drops or puts elsewhere is allowed for. `None` if the tokens do not spell the text,
-/// as with a tokeniser that rewrites characters.
+/// The end in bytes of each of the first tokens of a text, from the bytes of the tokens. The last one includes the
+/// white space at the end. White space may differ, because tokenisers add, drop or move it. `None` if the tokens do
+/// not spell the text, for example if a tokeniser rewrites characters.
 #[must_use]
 pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
     let bytes = text.as_bytes();
@@ -48,7 +50,7 @@ pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
     Some(ends)
 }
 
-/// The units of a text as ranges of its tokens, given where each token ends. They cover all tokens, in order.
+/// The units of a text as ranges of its tokens. They cover all tokens, in order.
 #[must_use]
 pub fn units(text: &str, ends: &[usize], unit: CompressionUnit) -> Vec<Range<usize>> {
     let borders = match unit {
@@ -73,13 +75,13 @@ pub fn units(text: &str, ends: &[usize], unit: CompressionUnit) -> Vec<Range<usi
     units
 }
 
-/// The rest of a text: the units that are kept, in their order, without white space at the ends. A space is put between
-/// units that would otherwise become one word, and a semicolon between numbers that would read as one: *1 of 200*, without its
-/// *of*, is not *1 200*.
+/// The kept units of a text in order, without white space at the ends. A space goes between units that would
+/// otherwise become one word, and a semicolon between numbers that would read as one: *1 of 200* without its *of*
+/// is not *1 200*.
 #[must_use]
 pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -> String {
     let end = |token: usize| token.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
-    // A mark may be a word of its own where it stands, and join what it comes to stand between: units near a gap are looked at, too.
+    // A mark may be a word where it stands, but join its new neighbours: units near a gap are checked, too.
     let (mut out, mut last, mut gap) = (String::new(), 0, None);
     for (unit, _) in units.iter().zip(kept).filter(|(_, kept)| **kept) {
         let (from, to) = (end(unit.start), end(unit.end));
@@ -90,10 +92,10 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
         if gap.is_some_and(|gap| out[gap..].chars().nth(NEIGHBOURS).is_none()) && merges(&out, part) {
             out.push(' ');
         }
-        // Digits that stand together in the text are one number there.
+        // Digits that are together in the text are one number there.
         if from != last && is_one_number(&out, part) {
             out.insert(out.trim_end().len(), ';');
-            // The gap lies behind it.
+            // The gap is after it.
             gap = gap.map(|gap| gap + 1);
         }
         out.push_str(part);
@@ -102,17 +104,17 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
     out.trim().to_owned()
 }
 
-/// Characters that decide whether two texts become one word where they meet.
+/// Characters that decide if two texts become one word when joined.
 const NEIGHBOURS: usize = 8;
 
-/// The end of the one and the beginning of the other.
+/// The end of the left text and the beginning of the right one.
 fn neighbours<'a>(left: &'a str, right: &'a str) -> (&'a str, &'a str) {
     let before = left.char_indices().rev().nth(NEIGHBOURS - 1).map_or(0, |(at, _)| at);
     let after = right.char_indices().nth(NEIGHBOURS).map_or(right.len(), |(at, _)| at);
     (&left[before..], &right[..after])
 }
 
-/// True if three digits come to stand behind at most three, with one space between: they would read as one number.
+/// True if three digits follow at most three after one space: they would read as one number.
 fn is_one_number(left: &str, right: &str) -> bool {
     let (head, tail) = (left.trim_end(), right.trim_start());
     let space = format!("{}{}", &left[head.len()..], &right[..right.len() - tail.len()]);
@@ -144,7 +146,7 @@ fn phrases(text: &str) -> Vec<Range<usize>> {
         let (before, here) = (atoms[at - 1].trim_start(), atoms[at].trim_start());
         match (is_mark(before), is_mark(here)) {
             (_, true) => opens(at),
-            // "Yahoo!Mail" and "a=b" are no clauses.
+            // "Yahoo!Mail" and "a=b" are not clauses.
             (true, false) => !opens(at - 1) && (spaced(at) || !before.ends_with(is_inner)),
             (false, false) => is_function_word(here) && !is_function_word(before),
         }
@@ -155,7 +157,7 @@ fn phrases(text: &str) -> Vec<Range<usize>> {
 /// Most words of a name.
 const LONGEST_NAME: usize = 5;
 
-/// The beginnings of words, but for the first.
+/// The beginnings of words except the first.
 fn words(text: &str) -> Vec<usize> {
     let pieces: Vec<(usize, &str)> = text.split_word_bound_indices().collect();
     let (mut breaks, mut name, mut address) = (Vec::new(), 1, 0);
@@ -180,7 +182,7 @@ fn words(text: &str) -> Vec<usize> {
     breaks
 }
 
-/// If a piece is the first behind `://`, behind `www.example.org`, or behind the slash of `example.org/`.
+/// True if a piece is the first after `://`, after `www.example.org`, or after the slash of `example.org/`.
 fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
     let scheme = is_word(piece(4)) && (1..=3).all(|back| piece(back) == [":", "/", "/"][3 - back]);
@@ -188,8 +190,8 @@ fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
     scheme || piece(1).starts_with("www.") || domain()
 }
 
-/// The piece behind an address: white space, quotes, brackets and letters that are not ASCII end it, and the marks before that are
-/// those of the sentence.
+/// The piece after an address. White space, quotes, brackets and letters outside ASCII end it. Marks before the end
+/// belong to the sentence.
 fn end_of_address(pieces: &[(usize, &str)], at: usize) -> usize {
     let within = |(_, piece): &&(usize, &str)| {
         piece.is_ascii()
@@ -213,8 +215,8 @@ fn is_number(piece: &str) -> bool {
     piece.starts_with(char::is_numeric)
 }
 
-/// Digits above or below the line, and fractions: `10⁶`, `CO₂`, `1½`. They have no word-break class, so that they are pieces of
-/// their own.
+/// Digits above or below the line, and fractions: `10⁶`, `CO₂`, `1½`. They have no word-break class, so each is a
+/// separate piece.
 fn is_raised(piece: &str) -> bool {
     piece.chars().next().is_some_and(|first| first.is_numeric() && first.to_digit(10).is_none())
 }
@@ -260,34 +262,34 @@ fn is_comparison(piece: &str) -> bool {
     matches!(piece, "<" | ">" | "~" | "\u{2264}" | "\u{2265}" | "\u{2248}")
 }
 
-/// True if a piece is a part of the number behind it, whatever stands before it.
+/// True if a piece belongs to the number after it, whatever precedes it.
 fn is_firm_mark(piece: &str) -> bool {
     is_currency(piece) || is_comparison(piece) || piece == "\u{b1}"
 }
 
-/// True if a piece is a part of the number behind it, if no word stands before it.
+/// True if a piece belongs to the number after it unless a word precedes it.
 fn is_number_mark(piece: &str) -> bool {
     is_firm_mark(piece) || matches!(piece, "-" | "\u{2013}" | "\u{2212}" | "+" | "." | "#")
 }
 
-/// A sign after a number that is a part of it.
+/// A sign after a number that belongs to the number.
 fn is_unit_sign(piece: &str) -> bool {
     matches!(piece, "%" | "\u{2030}" | "\u{b0}") || is_currency(piece)
 }
 
-/// Most joiners in a row: `://`. As many marks may stand before a number: `<-$5`.
+/// Most joiners in a row: `://`. As many marks may precede a number: `<-$5`.
 const MOST_JOINERS: usize = 3;
 
-/// True if a piece that follows another without white space is one word with it.
+/// True if a piece directly after another is one word with it.
 fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |index: usize| pieces.get(index).map_or("", |(_, piece)| *piece);
     let (before, here) = (piece(at - 1), piece(at));
-    // The piece before those that end with `before` and are all of a kind.
+    // The piece before a sequence of one kind that ends with `before`.
     let behind = |kind: fn(&str) -> bool| {
         let alike = (1..=MOST_JOINERS).take_while(|back| *back <= at && kind(piece(at - back))).count();
         at.checked_sub(1 + alike).map_or("", piece)
     };
-    // The piece after those that begin with `here` and are all of a kind.
+    // The piece after a sequence of one kind that begins with `here`.
     let ahead = |kind: fn(&str) -> bool| {
         let alike = (0..MOST_JOINERS).take_while(|on| kind(piece(at + on))).count();
         piece(at + alike)
@@ -322,8 +324,8 @@ fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
         || (here == "." && is_initial(before) && piece(at + 1) == " " && piece(at + 2).starts_with(char::is_uppercase))
 }
 
-/// True if a piece after one space goes on with a number: three digits after at most three, a per cent or currency sign, or the number
-/// behind a comparison.
+/// True if a piece after one space continues a number: three digits after at most three, a per cent or currency
+/// sign, or the number after a comparison.
 fn continues_number(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
     let (before, here) = (piece(2), piece(0));
@@ -331,7 +333,7 @@ fn continues_number(pieces: &[(usize, &str)], at: usize) -> bool {
     let head = (1..=3).contains(&digits(before)) && before.chars().all(char::is_numeric);
     let next = pieces.get(at + 1).map_or("", |(_, next)| next);
     let sign = is_unit_sign(here) && !is_number(next);
-    // `p < .05`: without its sign the number would say something else.
+    // `p < .05`: without its sign the number would mean something else.
     let compared = is_comparison(before) && (is_number(here) || (is_number_mark(here) && is_number(next)));
     matches!(piece(1), " " | "\u{a0}" | "\u{2009}")
         && ((head && digits(here) == 3) || (sign && before.ends_with(char::is_numeric)) || compared)
@@ -341,8 +343,8 @@ fn is_initial(piece: &str) -> bool {
     piece.chars().count() == 1 && piece.starts_with(char::is_uppercase)
 }
 
-/// True if a piece after one space goes on with a name: a capitalised word or a number after a capitalised word, or after an
-/// initial with its dot.
+/// True if a piece after one space continues a name: a capitalised word or a number after a capitalised word, or
+/// after an initial with its dot.
 fn continues_name(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
     let named = |word: &str| word.starts_with(char::is_uppercase) && !is_function_word(word);

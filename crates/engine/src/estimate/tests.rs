@@ -1,4 +1,4 @@
-//! Sizes of requests by hand, what teaches what, and bounds.
+//! Sizes of requests by hand, which results the estimate learns from, and bounds.
 
 use super::*;
 use crate::methods;
@@ -30,7 +30,7 @@ fn an_estimate_follows_earlier_requests_of_its_method() {
     assert_eq!((draws("pairwise"), draws("listwise"), draws("leave-one-out")), (Kind::Reads, Kind::Draws, Kind::Draws));
 }
 
-/// The estimate of a method that does not read them was multiplied by them.
+/// The orders multiplied the estimate of methods that ignore them.
 #[test]
 fn orders_count_for_moi_alone() {
     let of = |method: &str, orders: Option<usize>| {
@@ -44,7 +44,7 @@ fn orders_count_for_moi_alone() {
     assert!(of("moi", Some(1_000)).0 > 100 * of("moi", None).0);
 }
 
-/// Of 64 contexts none was counted, and samples that are not drawn were.
+/// None of 64 contexts was counted, but samples that are not drawn were.
 #[test]
 fn an_evaluation_counts_its_contexts_and_what_it_draws() {
     let passages = request(4, 400).passages;
@@ -74,7 +74,7 @@ fn bounds_of_a_request_bound_its_estimate() {
     assert_eq!(Size::of_evaluation(&evaluation, usize::MAX).tokens(&Estimator::default()), 77);
 }
 
-/// The returned passages are read once more, or twice.
+/// The returned passages are evaluated once or twice more.
 #[test]
 fn a_compression_counts_what_is_returned() {
     let plain = Size::of_rerank(&request(4, 400), 1_000_000);
@@ -121,7 +121,7 @@ fn the_answers_that_a_method_draws_count() {
     let method = |name| RerankRequest { method: methods::find(name), ..request(4, 400) };
     let (drawing, scoring) = (method("semantic-utility"), method("query-generation"));
     let bytes = |request: &RerankRequest| Size::of_rerank(request, usize::MAX).bytes;
-    // Ten answers of 64 tokens in six contexts: none, all, and four passages alone.
+    // Ten answers of 64 tokens in six contexts: none, all, and each of four passages.
     assert_eq!(bytes(&drawing) - bytes(&scoring), 10 * 6 * 64 * BYTES_PER_TOKEN);
 }
 

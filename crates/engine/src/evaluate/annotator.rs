@@ -1,10 +1,10 @@
-//! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
+//! Annotators: how a passage is labelled (eRAG, Eq. 1, and the baselines of its Table 1).
 
 use crate::judgement::Asks;
 use crate::types::Annotator;
 
 impl Annotator {
-    /// Its question to the generator about a passage; `None` for annotators that ask nothing about passages.
+    /// The annotator's question about a passage, if it asks one.
     pub(super) const fn asks(self) -> Option<Asks> {
         match self {
             Self::LlmJudgement => Some(Asks::Helps),

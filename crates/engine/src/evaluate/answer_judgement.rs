@@ -1,18 +1,18 @@
 //! The generator judges answers: does one match any of the references?
 //!
-//! The prompt is that of MOI's evaluation (Appendix E, Figure 8), which is CRAG's (Yang et al., 2024). It asks for a JSON object
-//! with "True" or "False". Nothing is sampled here: both words are scored behind the beginning of that object, and the
-//! judgement is the probability of "True" against "False".
+//! The prompt is the one of MOI's evaluation (Appendix E, Figure 8), which comes from CRAG (Yang et al., 2024). It
+//! asks for a JSON object with "True" or "False". Nothing is sampled: both words are scored after the beginning of
+//! that object, and the judgement is the probability of "True" against "False".
 //!
 //! ```text
 //! [prompt prefix: chat template, task] [question, ground truth] [prediction, end of the chat template, {"Accuracy": "] [True or False, scored]
 //! ```
 //!
-//! - The paper asks GPT-4; here the generator judges its own answers. Use a server with another generator to have them judged
-//!   by that one.
+//! - The paper asks GPT-4; here the generator judges its own answers. For another judge, use a server with another
+//!   generator.
 //! - The paper gives the layout of the fields, not their whole text: the ground truth is a JSON list of strings.
-//! - The paper's further distinction of wrong answers from those that say "I don't know" is not made: both are not "True".
-//! - An answer without text is 0, and nothing is asked: it is no answer by the second rule of the prompt.
+//! - The paper also separates wrong answers from "I don't know". Here both are not "True".
+//! - An answer without text scores 0 and is not judged: the second rule of the prompt rejects it.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ pub(super) struct AnswerJudgement {
 }
 
 impl AnswerJudgement {
-    /// The prompts for answers that were drawn with at most so many tokens.
+    /// The prompts for answers that were drawn with at most `answer_tokens` tokens.
     ///
     /// # Errors
     /// [`EngineError::TooLong`] if question and references leave no room for an answer.
@@ -61,7 +61,7 @@ impl AnswerJudgement {
         references: &[String],
         answer_tokens: usize,
     ) -> Result<Self, EngineError> {
-        // Tokenised again, behind a space, a text may take a few tokens more. What is longer still is cut at its end.
+        // Tokenised again after a space, a text may take a few tokens more. A longer text is cut at its end.
         let most = answer_tokens + answer_tokens / 8 + 4;
         let made = Self::new(&model.language, question, references, most);
         let (needed, available) = (made.longest(), model.context()?);
@@ -86,7 +86,7 @@ impl AnswerJudgement {
         }
     }
 
-    /// The prediction and what follows it, up to the verdict.
+    /// The prediction and the text after it, up to the verdict.
     fn prediction(&self, answer: &[Token]) -> Vec<Token> {
         let language = &self.language;
         let reply = language.text(REPLY);
@@ -103,7 +103,7 @@ impl AnswerJudgement {
         self.prefix.tokens.len() + self.head.tokens.len() + self.most_after_head()
     }
 
-    /// Most tokens that the judgements of so many answers evaluate.
+    /// Most tokens that the judgements of this many answers evaluate.
     pub fn most_tokens(&self, answers: usize) -> usize {
         self.prefix.tokens.len() + self.head.tokens.len() + answers.saturating_mul(self.most_after_head())
     }
@@ -211,7 +211,8 @@ mod tests {
             assert!(plan.path(yes).len() <= prompts.longest());
         }
         let evaluated = plan.cost().tokens;
-        // Of an answer of five tokens only the last tokens of both verdicts are not evaluated; "c" and its space are two.
+        // Of an answer of five tokens, only the last tokens of both verdicts are not evaluated; "c" and its space
+        // are two.
         assert_eq!(prompts.most_tokens(3) - evaluated, 3 * 2 + 3);
     }
 }

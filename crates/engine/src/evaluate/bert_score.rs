@@ -1,7 +1,7 @@
-//! BERTScore of answers over the token states of the embedding model.
+//! BERTScore of answers over the token embeddings of the embedding model.
 //!
-//! The states are those of its last layer. The paper (Zhang et al., 2020) takes the layer of a network that agrees best with
-//! people on translations; SePer's Table 2 does not say which network it takes.
+//! They come from its last layer. The paper (Zhang et al., 2020) takes the layer that agrees best with people on
+//! translations; SePer's Table 2 does not name its network.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use prefix_scheduler::call::Call;
 use prefix_scheduler::model::reranker::TokenStates;
 use rag_metrics::bert_score::{Vectors, bert_score};
 
-/// Answers whose states are held at once: a megabyte each for 512 tokens of width 512.
+/// Answers whose embeddings are in memory at once: a megabyte each for 512 tokens of width 512.
 const ANSWERS: usize = 16;
 
-/// Most pairs of a token of an answer and a token of a reference in one request: some seconds of arithmetic. One answer of 512
-/// tokens and 64 references of 512 tokens are as many.
+/// Most pairs of an answer token and a reference token in one request: some seconds of arithmetic. One answer of
+/// 512 tokens and 64 references of 512 tokens reach it.
 const MOST_PAIRS: usize = 1 << 24;
 
 /// BERTScores by answer.
@@ -40,7 +40,7 @@ impl Scores {
     }
 }
 
-/// The states of the references.
+/// The token embeddings of the references.
 #[derive(Debug, Clone)]
 pub(super) struct References {
     states: Arc<[TokenStates]>,
@@ -49,7 +49,7 @@ pub(super) struct References {
 }
 
 impl References {
-    /// Of the references that the model can read.
+    /// Leaves out references that the model cannot read.
     fn new(mut states: Vec<TokenStates>) -> Result<Self, EngineError> {
         let all = states.len();
         states.retain(|states| !states.unreadable);
@@ -74,16 +74,16 @@ impl References {
 const LACKS: &str = "most of whose text is words that its vocabulary lacks";
 
 fn vectors(states: &TokenStates) -> Vectors<'_> {
-    // A text without tokens may have states of no width.
+    // A text without tokens may have embeddings of width 0.
     Vectors { width: states.width.max(1), values: &states.values }
 }
 
-/// The states of the references; `None` if no annotator needs them. Asked for before the generator works, so that a model that
-/// gives none refuses the request at once.
+/// The token embeddings of the references; `None` if no annotator needs them. Computed before the generator runs,
+/// so that a model without token embeddings refuses the request at once.
 ///
 /// # Errors
-/// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens; [`EngineError::Invalid`] for
-/// references that it cannot read.
+/// [`EngineError::Precondition`] without an embedding model, or if it gives no token embeddings;
+/// [`EngineError::Invalid`] for references that it cannot read.
 pub(super) async fn references(
     models: &Models,
     call: &Call,
@@ -106,8 +106,9 @@ impl BertScorer {
     /// BERTScore's F1 of each text against its best reference, in [0, 1]; in the order of the texts.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens;
-    /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens, and for texts or references that the model cannot read.
+    /// [`EngineError::Precondition`] without an embedding model, or if it gives no token embeddings;
+    /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens, and for texts or references that the model
+    /// cannot read.
     pub async fn scores(&self, call: &Call, texts: &[String], references: &[String]) -> Result<Vec<f64>, EngineError> {
         let states = self.models.scorer(Role::Embedding)?.states(references.into(), call).await?;
         let references = References::new(states)?;
@@ -127,7 +128,7 @@ impl BertScorer {
 /// F1 of each answer against its best reference, in [0, 1].
 ///
 /// # Errors
-/// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens;
+/// [`EngineError::Precondition`] without an embedding model, or if it gives no token embeddings;
 /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens.
 pub(super) async fn scores(
     models: &Models,

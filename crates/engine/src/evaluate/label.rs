@@ -28,13 +28,13 @@ pub(super) fn two_way() -> EngineError {
 pub(super) struct Labelled {
     /// Labels by annotator, one per passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// For each ranking the scores of its end-to-end answer, one per annotator.
+    /// For each ranking, the scores of its end-to-end answer, one per annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
-    /// Greedy answers from each passage alone; empty if no annotator needs them.
+    /// Greedy answers from single-passage prompts; empty if no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// The task's labels after each passage alone; empty if no annotator needs them.
+    /// The task's labels after single-passage prompts; empty if no annotator needs them.
     pub passage_labels: Vec<Vec<LabelProbability>>,
-    /// Greedy answers from each ranking's context, and the task's labels after it; empty if none were wanted.
+    /// For each ranking's context, the greedy answer and the task's labels; empty if not wanted.
     pub answers: Vec<(Option<Answer>, Vec<LabelProbability>)>,
     pub usage: Usage,
     pub judged_pairs: usize,
@@ -45,7 +45,7 @@ pub(super) struct Labelled {
 #[derive(Debug, Clone, Default)]
 struct ContextNodes {
     greedy: Option<NodeId>,
-    /// The labels of a task; they take the place of the greedy answer.
+    /// The labels of a task; they replace the greedy answer.
     labels: Vec<NodeId>,
     samples: Vec<NodeId>,
 }
@@ -53,18 +53,18 @@ struct ContextNodes {
 /// The plan of one question and the nodes of its contexts.
 struct QuestionPlan {
     drawing: Drawing,
-    /// One per passage; without nodes where no annotator needs answers.
+    /// One per passage; without nodes if no annotator needs answers.
     single: Vec<ContextNodes>,
     /// Distinct contexts of the rankings; empty if no end-to-end answers are wanted.
     whole: Vec<ContextNodes>,
-    /// For each ranking the index of its context in `whole`.
+    /// For each ranking, the index of its context in `whole`.
     whole_of: Vec<usize>,
     context_free: ContextNodes,
-    /// For each annotator that asks about passages the nodes of "Yes" and "No", one pair a passage.
+    /// For each annotator that asks about passages, the nodes of "Yes" and "No", one pair per passage.
     judgements: Vec<(Annotator, Vec<[NodeId; 2]>)>,
     /// Tokens of the judgement prompts without sharing.
     judgement_tokens: usize,
-    /// The prompts that judge the greedy answers, once they are there.
+    /// The prompts that judge the greedy answers, once those exist.
     answer_judgement: Option<AnswerJudgement>,
 }
 
@@ -75,12 +75,12 @@ impl QuestionPlan {
     }
 }
 
-/// The answers of one context, measured.
+/// The measured answers of one context.
 #[derive(Debug, Clone, Default)]
 struct ContextScores {
     /// The greedy answer.
     answer: Option<Answer>,
-    /// Its text as measures read it.
+    /// Its text as the measures use it.
     measured: Option<String>,
     /// Probability that it matches a reference.
     judged: Option<f64>,
@@ -114,7 +114,7 @@ struct Decoded {
     whole: Vec<Answers>,
     whole_of: Vec<usize>,
     context_free: Answers,
-    /// For each annotator that asks about passages the probability of "Yes", one per passage.
+    /// For each annotator that asks about passages, the probability of "Yes", one per passage.
     judgements: Vec<(Annotator, Vec<f64>)>,
     shortened: usize,
     naive_tokens: usize,
@@ -212,8 +212,8 @@ pub(super) async fn label(
     Ok(labelled)
 }
 
-/// Carries the plan out and leaves so many tokens of the budget to the judgements of its answers. Refuses a request that has not
-/// enough for both before it evaluates anything.
+/// Runs the plan and reserves tokens of the budget for the judgements of its answers. Refuses a request that has
+/// too few for both before any evaluation.
 async fn run(
     sampler: &Sampler,
     call: &Call,
@@ -239,7 +239,7 @@ fn labels(
     let contains = request.annotators.contains(&Annotator::ContainsAnswer);
     let sought = contains.then(|| lexical::Sought::new(&request.references));
     let label = |annotator: Annotator, index: usize| -> Result<f64, EngineError> {
-        // Words are compared with up to 64 long references.
+        // Word overlap with up to 64 long references takes time.
         call.check()?;
         match annotator {
             Annotator::Provenance => Ok(request.provenance[index]),
@@ -248,7 +248,7 @@ fn labels(
                 let text = format!("{}\n{}", passage.title, passage.text);
                 Ok(sought.as_ref().map_or(0.0, |sought| sought.found_in(&text)))
             }
-            // A passage without text is relevant to nothing.
+            // A passage without text is not relevant.
             asking if asking.asks().is_some() && request.passages[index].is_blank() => Ok(0.0),
             asking if asking.asks().is_some() => {
                 let missing = || EngineError::Internal("a judgement is missing".into());
@@ -308,7 +308,7 @@ fn plan_question(sampler: &Sampler, call: &Call, request: &EvaluateRequest) -> R
     let greedy = request.greedy();
     let generator = sampler.models.answering()?;
     let language = &generator.language;
-    // The prompt of a judgement has more text around its passage than that of an answer.
+    // A judgement prompt has more text around its passage than an answer prompt.
     let asked_of_passages = request.annotators.iter().filter_map(|annotator| annotator.asks());
     let judging = asked_of_passages.chain([Asks::Helps]).map(|asks| asks.overhead(language)).max();
     let judging = judging.unwrap_or(0).saturating_sub(answers::overhead_of(language, &request.task.wording()));

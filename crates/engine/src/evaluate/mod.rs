@@ -1,5 +1,5 @@
-//! eRAG (Salemi and Zamani, 2024, sections 2 and 3): the generator answers from each passage alone, the quality of that answer
-//! is the passage's label, and rank metrics are computed over the labels.
+//! eRAG (Salemi and Zamani, 2024, sections 2 and 3): the generator answers from each passage separately, the
+//! quality of that answer is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
 mod answer_judgement;
@@ -25,7 +25,7 @@ use rag_metrics::rank::{Grading, Ranking};
 pub const MOST_RANKINGS: usize = 64;
 
 impl EvaluateRequest {
-    /// Refuses contexts that do not hold the passages of their rankings.
+    /// Refuses contexts that do not match the passages of their rankings.
     fn check_contexts(&self) -> Result<(), EngineError> {
         if self.contexts.is_empty() {
             return Ok(());
@@ -50,7 +50,7 @@ impl EvaluateRequest {
         Ok(())
     }
 
-    /// Refuses labels that do not fit the task, and references that no answer can equal.
+    /// Refuses labels that do not match the task, and references that no answer can equal.
     fn check_labels(&self) -> Result<(), EngineError> {
         self.task.check()?;
         if self.task.kind.has_labels()
@@ -104,7 +104,7 @@ impl EvaluateRequest {
         self.check_settings()
     }
 
-    /// Refuses settings that hold for every question.
+    /// Refuses invalid settings that all questions share.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field.
@@ -130,7 +130,8 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Refuses a request that [`Evaluator::evaluate`] would refuse without a model. For one that has to wait for its slot.
+    /// Refuses a request that [`Evaluator::evaluate`] would refuse without a model. For requests that must wait for
+    /// a slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
@@ -141,13 +142,13 @@ impl Evaluator {
     /// Evaluates the retrieval of one question. All prompts share one plan. Dropping the future cancels the work.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    /// [`EngineError`] with the field at fault, before any work if possible.
     pub async fn evaluate(&self, call: &Call, mut request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
         request.sampling = request.task.sampling(request.sampling);
         request.check(&self.sampler.limits)?;
         if request.has(Annotator::is_belief) {
             let model = self.sampler.models.judge()?.load(call).await?;
-            // Soft SePer alone asks for no clusters, whatever the rule.
+            // Soft SePer by itself needs no clusters, whatever the rule.
             if request.has(Annotator::is_hard) && !model.three_way {
                 return Err(two_way());
             }
@@ -167,7 +168,7 @@ impl Evaluator {
 impl EvaluateRequest {
     /// Computes the metrics of every ranking over the labels.
     fn report(&self, labelled: Labelled, call: &Call) -> Result<EvaluateReport, EngineError> {
-        // Judgements may have grades. The labels of the others lie between 0 and 1, where a threshold for grades would hold for none.
+        // Judgements may have grades. Other labels lie between 0 and 1, below any threshold for grades.
         let judged = self.has(|annotator| annotator == Annotator::Provenance);
         let grading = |annotator: Annotator| match annotator {
             Annotator::Provenance => Grading { threshold: self.threshold, ..Grading::ERAG },
@@ -178,7 +179,8 @@ impl EvaluateRequest {
         let rankings = pairs.map(|(number, (indices, context))| {
             call.check()?;
             let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {
-                // Recall and the ideal list count all passages of the request, also those that this ranking leaves out.
+                // Recall and the ideal list count all passages of the request, even if this ranking leaves some
+                // out.
                 let listed = indices.iter().map(|&index| Some(labels[index])).collect();
                 let listed = Ranking::new(listed, labels.clone());
                 AnnotatorScores {

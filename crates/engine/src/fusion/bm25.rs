@@ -1,7 +1,7 @@
-//! BM25 inside a list: a retriever's score for passages that come without one (Robertson and Zaragoza, 2009).
+//! BM25 within a list: a retriever's score for passages that have none (Robertson and Zaragoza, 2009).
 //!
-//! Document frequencies are those of the list, unless the caller knows those of its collection. The list is small and was
-//! retrieved for the query, so its frequencies say less than a collection's.
+//! Document frequencies come from the list, unless the caller gives those of its collection. The list is small and
+//! was retrieved for the query, so its frequencies are less informative.
 
 use crate::types::Background;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.unicode_words().map(str::to_lowercase)
 }
 
-/// BM25 of each passage; 0 for one that holds no word of the query. A word counts as often as the query repeats it.
+/// BM25 of each passage; 0 if it holds no word of the query. A word counts as often as the query repeats it.
 #[must_use]
 pub fn scores(query: &str, passages: &[String], background: Option<&Background>) -> Vec<f64> {
     let wanted: Vec<String> = words(query).collect();
@@ -77,12 +77,12 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    /// Two passages of two words each; "mill" stands in one: weight ln(1 + 1.5 / 1.5) = ln 2, saturation 1.
+    /// Two passages of two words each; "mill" is in one: weight ln(1 + 1.5 / 1.5) = ln 2, saturation 1.
     #[test]
     fn by_hand() {
         let found = scores("Mill?", &texts(&["the MILL", "the weir"]), None);
         assert!((found[0] - 2.0_f64.ln()).abs() < 1e-12 && found[1] == 0.0, "{found:?}");
-        // "the" stands in both: ln(1 + 0.5 / 2.5).
+        // "the" is in both: ln(1 + 0.5 / 2.5).
         let found = scores("the", &texts(&["the mill", "the weir"]), None);
         assert!((found[0] - 1.2_f64.ln()).abs() < 1e-12, "{found:?}");
     }

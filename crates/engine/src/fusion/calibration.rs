@@ -24,33 +24,34 @@ pub struct Calibration {
     pub method: String,
     /// The fusion; `None` for a method that does not fuse by itself.
     pub mix: Option<Mix>,
-    /// Identity of the cosines in the retriever's side: SHA-256 of the embedding model's file, and of its prefixes and
-    /// length where they are not the defaults. `None` if no cosines are.
+    /// Identity of the embedding model whose cosines are mixed in: SHA-256 of its file, and of its prefixes and
+    /// length if they are not the defaults. `None` without cosines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<String>,
-    /// Identity of the reranker or embedding model that the method asks, as for `embedding`. `None` for a method
-    /// that asks the generator, or none.
+    /// Identity of the method's reranker or embedding model, as for `embedding`. `None` for a method that asks the
+    /// generator, or no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
-    /// Log-odds for each nat between the values of two neighbours that the higher one is the relevant one of the two, at least 0.
-    /// `None` if the built-in slope holds ([`certainty`]), and for a method whose `outranks_next` does not follow from such a
-    /// difference.
+    /// Log-odds, per nat between two neighbours' values, that the higher one is the relevant one; at least 0.
+    /// `None` for the built-in slope ([`certainty`]), and for a method whose `outranks_next` does not follow from
+    /// such a difference.
     ///
     /// [`certainty`]: super::certainty
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outranks_per_nat: Option<f64>,
-    /// Labelled lists that it rests on.
+    /// Number of labelled lists.
     pub lists: usize,
     /// Their passages.
     pub passages: usize,
-    /// Expected calibration error on the half of the lists that the fit did not see; `None` for too few lists.
+    /// Expected calibration error on the half of the lists that the fit did not use; `None` if there are too few
+    /// lists.
     pub calibration_error: Option<f64>,
 }
 
 impl Calibration {
-    /// True if this is of the same method and other side, so that one takes the other's place.
+    /// True if both have the same method and other side, so that this one replaces `other`.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         self.method == other.method
@@ -59,7 +60,7 @@ impl Calibration {
             && self.model == other.model
     }
 
-    /// The retriever's side of the fusion, or the model that scored, for people.
+    /// Readable name of the retriever's side of the fusion, or of the model that scored.
     #[must_use]
     pub fn fused_with(&self) -> String {
         if let Some(model) = &self.model {
@@ -69,7 +70,7 @@ impl Calibration {
         format!("{source}{}", if self.embedding.is_some() { " and embedding" } else { "" })
     }
 
-    /// True if its numbers can be used.
+    /// True if its numbers are usable.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.score.is_valid()

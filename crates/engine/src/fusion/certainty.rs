@@ -2,32 +2,32 @@
 
 use numeric::{mean, sigmoid};
 
-/// Below this probability two neighbours are nearly tied: within one nat. One of the first two places of every second list is, so
-/// that settling them costs a fifth of a block per passage of twenty.
+/// Below this probability two neighbours are nearly tied: within one nat. In every second list, one of the first
+/// two places is. For a list of twenty, resolving them costs a fifth of a passage evaluation per passage.
 pub const TIE: f64 = 0.55;
 
-/// Logit of "the better one is relevant and the other is not, rather than the reverse" for each nat between two values. By
-/// logistic regression on the pairs of 94 labelled lists of three collections (docs/experiments/ranking.md). `rerankd calibrate
-/// --ranking` learns another one ([`per_nat`]).
+/// Logit of "the better one is relevant and the other is not, rather than the reverse", per nat between two values.
+/// By logistic regression on the pairs of 94 labelled lists of three collections (docs/experiments/ranking.md).
+/// `rerankd calibrate --ranking` learns another one ([`per_nat`]).
 pub const PER_NAT: f64 = 0.2;
 
-/// Bisections of the slope: as fine as a number of 64 bits.
+/// Bisections of the slope: the resolution of a 64-bit number.
 const HALVINGS: usize = 60;
 
 /// Fewest pairs that a slope is learnt from.
 const LEAST_PAIRS: usize = 20;
 
-/// Probability that a passage outranks another whose value is lower by `difference` nats, with [`PER_NAT`] or a slope that was
-/// learnt.
+/// Probability that a passage outranks another whose value is lower by `difference` nats, with [`PER_NAT`] or a
+/// learnt slope.
 #[must_use]
 pub fn outranks(difference: f64, per_nat: f64) -> f64 {
     sigmoid(per_nat * difference)
 }
 
-/// The slope that makes most likely which of two neighbours is the relevant one: their difference in nats, at least 0, and whether
-/// it is the higher one. Two pairs of the mean difference, one of either kind, are added, so that the slope is finite where no
-/// pair stands wrong. 0 if greater differences make it no likelier. `None` for fewer than 20 pairs, and where the differences
-/// are all 0 or not finite.
+/// The maximum-likelihood slope. Each pair has the difference of two neighbours in nats, at least 0, and says if
+/// the higher one is the relevant one. Two pairs of the mean difference, one of either kind, are added, so that the
+/// slope is finite even if every pair is right. 0 if greater differences make it no likelier. `None` for fewer than
+/// 20 pairs, or if the differences are all 0 or not finite.
 #[must_use]
 pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
     let differences: Vec<f64> = pairs.iter().map(|(difference, _)| *difference).collect();
@@ -36,7 +36,7 @@ pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
         return None;
     }
     let added = [(typical, true), (typical, false)];
-    // The derivative of the log-likelihood, which falls as the slope rises. In units of the mean difference.
+    // The derivative of the log-likelihood, in units of the mean difference. It falls as the slope rises.
     let rises = |slope: f64| {
         let each = |&(difference, higher): &(f64, bool)| {
             let difference = difference / typical;
@@ -48,7 +48,7 @@ pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
     if !rises(low) {
         return Some(0.0);
     }
-    // The added pair that stands wrong ends this.
+    // The added wrong pair ends this.
     while rises(high) {
         (low, high) = (high, 2.0 * high);
     }
@@ -59,7 +59,8 @@ pub fn per_nat(pairs: &[(f64, bool)]) -> Option<f64> {
     Some(high / typical)
 }
 
-/// True if each of these values, in descending order, outranks the next with at least `probability`, with the slope [`PER_NAT`].
+/// True if each of these values, in descending order, outranks the next with at least `probability`, with the slope
+/// [`PER_NAT`].
 #[must_use]
 pub fn first_places(values: &[f64], probability: f64) -> bool {
     values.windows(2).all(|pair| outranks(pair[0] - pair[1], PER_NAT) >= probability)
@@ -83,8 +84,8 @@ mod tests {
         assert!(!first_places(&[40.0, 20.0, 19.9], 0.9));
     }
 
-    /// By hand: of 38 pairs two nats apart 29 stand right; with one more of either kind 30 of 40 do, so that σ(2 b) = 3/4 and
-    /// b = ln 3 / 2.
+    /// By hand: of 38 pairs two nats apart 29 are right. With one more of either kind 30 of 40 are, so that σ(2 b)
+    /// = 3/4 and b = ln 3 / 2.
     #[test]
     fn a_slope_by_hand() {
         let pairs: Vec<(f64, bool)> = (0..38).map(|number| (2.0, number < 29)).collect();
@@ -102,13 +103,13 @@ mod tests {
         for pairs in [of(19, 1.0, 19), of(20, 0.0, 20), of(20, f64::NAN, 20), of(20, f64::INFINITY, 20), vec![]] {
             assert_eq!(per_nat(&pairs), None, "{pairs:?}");
         }
-        // The order says nothing, or the reverse of what it should.
+        // The order carries no information, or is reversed.
         assert_eq!((per_nat(&of(20, 1.0, 10)), per_nat(&of(20, 1.0, 3))), (Some(0.0), Some(0.0)));
     }
 
     proptest! {
-        /// Probabilities do not depend on the unit of the differences nor on the order of the pairs, and the slope is where the
-        /// likelihood is greatest.
+        /// Probabilities depend neither on the unit of the differences nor on the order of the pairs, and the slope
+        /// has the greatest likelihood.
         #[test]
         fn scale_order_and_maximum(
             pairs in proptest::collection::vec((0.001..9.0_f64, any::<bool>()), 20..60), factor in 0.001..1000.0_f64,
@@ -124,7 +125,7 @@ mod tests {
                 let of = |&(one, is): &(f64, bool)| if is { outranks(one, slope) } else { outranks(-one, slope) };
                 all.iter().map(|pair| of(pair).ln()).sum()
             };
-            // By rounding, the sums near a slope of 0 differ as much as by the slope.
+            // Rounding may change the sums near a slope of 0 as much as the slope does.
             let most = likelihood(slope) + 1e-9;
             prop_assert!(most >= likelihood(slope * 1.01) && most >= likelihood(slope * 0.99) && most >= likelihood(slope + 0.01));
         }

@@ -1,7 +1,7 @@
 //! Fusion of a method's utilities with the retriever's scores, for a request.
 //!
-//! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
-//! [`crate::fusion`].
+//! The retriever's side is the passages' `retriever_score`, or BM25 within the list if they have none.
+//! [`crate::fusion`] has the arithmetic.
 
 mod score_parts;
 
@@ -16,10 +16,10 @@ use rag_metrics::quoted;
 // A change of the built-in weights or scales needs another version of the calibrations' file (`storage::calibrations`) and another
 // [`crate::prompt::RANKING_VERSION`].
 
-/// The model's share where neither the request nor a calibration says otherwise.
+/// The model's share if neither the request nor a calibration sets it.
 pub const WEIGHT: f64 = 0.6;
 
-/// The built-in shares with an embedding model. BM25 inside a list says less than a retriever.
+/// The built-in shares with an embedding model. BM25 within a list is less informative than a retriever.
 pub const fn embedding_shares(source: Source) -> Shares {
     match source {
         Source::Retriever => Shares { weight: 0.35, embedding: 0.6 },
@@ -29,47 +29,47 @@ pub const fn embedding_shares(source: Source) -> Shares {
 
 /// Usual standard deviations within a list (docs/experiments/ranking.md, "Short lists").
 mod typical {
-    /// Of utilities, in nats a token of the query.
+    /// Utilities, in nats per token of the query.
     pub const UTILITY: f64 = 0.55;
-    /// Of cosines.
+    /// Cosines.
     pub const COSINE: f64 = 0.165;
-    /// Of cosine and retriever's score together, both standardised.
+    /// Cosine plus retriever's score, both standardised.
     pub const OTHER_SIDE: f64 = 0.94;
-    /// Of a retriever's scores, as a share of the largest: their scale is not known.
+    /// A retriever's scores, as a share of the largest: their scale is unknown.
     pub const RETRIEVER: f64 = 0.3;
 }
 
-/// Standard deviations of the utilities that the usual range of fused values is worth at least. It counts where the best passage
-/// hardly helps (docs/experiments/ranking.md, "Where the best passage hardly helps").
+/// The usual range of fused values is worth at least this many standard deviations of the utilities. It matters if
+/// the best passage hardly helps (docs/experiments/ranking.md, "Where the best passage hardly helps").
 const LEAST_RANGE: f64 = 2.0;
 
-/// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than
-/// rounding, so that the other side tells them apart.
+/// Spread of equal utilities, as a share of the largest. It is small enough that their values stay alike, and
+/// larger than rounding, so that the other side decides between them.
 const ALIKE: f64 = 1e-8;
 
-/// Most words with a document frequency. Only those of the query matter.
+/// Most words with a document frequency. Only the words of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
 
 impl FusionOptions {
-    /// True if the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
-    /// [`FusionMode::Off`].
+    /// True if the method and its calibration decide the mix. [`FusionMode::Off`] changes nothing for a method that
+    /// does not mix.
     pub(crate) fn is_left_to(&self, method: MethodRef) -> bool {
         let by_method =
             self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.mixed_model().is_none();
         by_method && self.embedding.is_none() && !self.sets_sides()
     }
 
-    /// True if the request says how the model and the other side are mixed, whatever that side consists of.
+    /// True if the request sets how the model and the other side are mixed, whatever the other side consists of.
     pub(crate) fn sets_sides(&self) -> bool {
         self.weight.is_some() || self.scaling.is_some() || self.background.is_some()
     }
 
-    /// The model's share where no embedding model has a part in the other side.
+    /// The model's share without an embedding model.
     fn weight_alone(&self) -> f64 {
         self.weight.or(self.learnt.alone).unwrap_or(WEIGHT)
     }
 
-    /// The shares where one has.
+    /// The shares with an embedding model.
     fn shares(&self, source: Source) -> Shares {
         let shares = self.learnt.with_embedding.unwrap_or(embedding_shares(source));
         Shares { weight: self.weight.unwrap_or(shares.weight), embedding: self.embedding.unwrap_or(shares.embedding) }
@@ -82,7 +82,7 @@ impl FusionOptions {
                 let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
                 return Err(EngineError::invalid(field, problem));
             }
-            // Of no documents every word says the same.
+            // Without documents every word weighs the same.
             if documents == 0 {
                 return Err(EngineError::invalid("fusion.background.documents", "must be above 0"));
             }
@@ -110,17 +110,18 @@ pub struct Fusion {
     pub report: FusionReport,
     /// Warnings for the caller.
     pub warning: Option<String>,
-    /// True if the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
+    /// True if 0 is the floor of the whole list's scores, even if `scores` covers only a part of the list.
     pub has_floor: bool,
-    /// How many passages, the first by `scores`, may be compared by them: those with a cosine where an embedding model took part.
+    /// How many passages, the first by `scores`, the scores can compare: with an embedding model, the passages that
+    /// have a cosine.
     pub comparable: usize,
-    /// The parts of the embedding model and the retriever in each of `scores`, if the embedding model took part.
+    /// The shares of the embedding model and the retriever in each of `scores`, if the embedding model took part.
     parts: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Fusion {
-    /// The source of the retriever's side, and the number of passages without a score. BM25 takes the place of scores that more
-    /// than half of the passages lack: they would say too little about the rest.
+    /// The source of the retriever's side, and the number of passages without a score. BM25 replaces the scores if
+    /// more than half of the passages lack one.
     pub(crate) fn source(request: &RerankRequest) -> (Source, usize) {
         let missing = request.passages.iter().filter(|passage| passage.retriever_score.is_none()).count();
         let lexical = request.fusion.mode == FusionMode::Bm25 || 2 * missing > request.passages.len();
@@ -153,13 +154,13 @@ impl Fusion {
         Self { scores, report, warning, has_floor: least >= 0.0, comparable, parts: None }
     }
 
-    /// Mixes the cosines of an embedding model, one per passage, into the retriever's side. Both are standardised within the list,
-    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
-    /// are far below the usual ones count for little. The shares are those of `options`.
+    /// Mixes the cosines of an embedding model, one per passage, into the retriever's side, with the shares of
+    /// `options`. Both are standardised within the list, because a cosine has no floor: that of unrelated texts
+    /// is not 0. In a short list, differences far below the usual ones count for little.
     ///
-    /// Passages whose cosine is not a number were not read. They come after the others, in the order that they had, and take no
-    /// part in what is standardised. The cosine of an `unreadable` passage says nothing: such a passage counts as an average one, and
-    /// its place is that of the other signals.
+    /// Passages whose cosine is not a number were not evaluated. They come after the others, in their previous
+    /// order, and are left out of the standardisation. The cosine of an `unreadable` passage is meaningless: such a
+    /// passage counts as average, and the other features decide its place.
     #[must_use]
     pub fn with_embedding(mut self, (cosines, unreadable): (&[f64], &[bool]), options: &FusionOptions) -> Self {
         let (read, unread): (Vec<usize>, Vec<usize>) =
@@ -183,25 +184,27 @@ impl Fusion {
         self.comparable = read.len();
         self.report.weight = weight;
         self.report.embedding = Some(share);
-        // A mixture with cosines has none, even where all that is left of a list lies above its mean.
+        // A mixture with cosines has no floor, even if all remaining values lie above the list's mean.
         self.has_floor = false;
         self
     }
 
-    /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
-    /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
-    /// it: values are in its unit, not in that of the list. `f_0` has the value 0. It is 0 if both sides have a floor.
-    /// Standardised, it is that of a utility of 0 and an average score of the other side. A list with its best passage near
-    /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
-    /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
-    /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
+    /// Utilities and the retriever's scores as one value per passage, in the unit of the utilities. `f` is the
+    /// convex combination, and the value is `max · (f - f_0) / (f_max - f_0)` with `max` the largest utility, so
+    /// the best passage keeps its utility. `f_0` has the value 0. It is 0 if both sides have a floor. Standardised,
+    /// it belongs to a utility of 0 and an average score of the other side. So that a best passage near zero does
+    /// not stretch the list, the divisor has two lower bounds: half of the range of `f`, and the size at which two
+    /// values differ by no more than the utilities that would make the same difference of `f`. The best passage's
+    /// value is then at most `max`, and below 0 if `f_0` lies above it. If the utilities have no zero, `f_0` is the
+    /// smallest `f`. The order is the order of `f`.
     ///
-    /// If `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
-    /// at least two of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
-    /// below it, and the others are that much below it, also those at `f_0`. No value is above `max` where that is below 0, and
-    /// with floors only the retriever tells passages apart there. Without a zero the height of utilities says nothing.
+    /// If `max` is near 0 or below, all values would be alike. If the utilities have a zero, the usual range of `f`
+    /// is therefore worth at least two standard deviations of the utilities. If that is more, the best passage has
+    /// `max`, or less if `f_0` is close below it, and the others lie that much below it, even at `f_0`. No value is
+    /// above `max` if `max` is negative; with floors, only the retriever then orders the passages. Without a zero
+    /// the height of utilities has no meaning.
     ///
-    /// Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
+    /// Also returns the mix. `unit` is the number of query tokens if utilities are sums over them.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { weight, embedding, .. } = self.report;
@@ -223,8 +226,7 @@ impl Fusion {
             Scaling::Floor => (0.0, best),
             Scaling::Standard if has_zero => {
                 let (centre, spread) = centre_and_spread(utilities, usual);
-                // Of `f` for each nat of a utility.
-                // Utilities that are all alike are far from a zero that is not among them.
+                // The slope of `f` per nat of a utility. Equal utilities are far from a zero that is not among them.
                 let slope = weight / spread.max(ALIKE * most.abs()).max(f64::MIN_POSITIVE);
                 let zero = 0.0 - slope * centre;
                 (zero, (best - zero).max((best - least) / 2.0).max(slope * most))
@@ -245,7 +247,7 @@ impl Fusion {
         (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
     }
 
-    /// This mixture for other passages, with these scores of the retriever's side.
+    /// This mixture for other passages, with their scores of the retriever's side.
     #[must_use]
     pub fn with_scores(&self, scores: Vec<f64>) -> Self {
         let Self { report, has_floor, .. } = *self;
@@ -258,32 +260,32 @@ impl Fusion {
         applied(self.report.scaling, side(has_zero), side(self.has_floor))
     }
 
-    /// Passages by descending score of the retriever; ties keep the given order.
+    /// Passages by descending score of the retriever; ties keep the input order.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         descending(&self.scores)
     }
 }
 
-/// The least worth of the usual range of fused values, in the unit of the utilities. Utilities far below the best count as if they
-/// were nearer: a passage that does great harm says nothing of how far the others lie apart.
+/// The least worth of the usual range of fused values, in the unit of the utilities. Utilities far below the best
+/// are clipped: a very harmful passage must not change the distances between the others.
 fn least_worth(utilities: &[f64], most: f64, unit: f64, usual: Option<f64>) -> f64 {
     let least = most - 2.0 * most.max(typical::UTILITY * unit);
     let near: Vec<f64> = utilities.iter().map(|utility| utility.max(least)).collect();
     LEAST_RANGE * centre_and_spread(&near, usual).1
 }
 
-/// How far the fused values of a list of `n` usually lie apart.
+/// How far apart the fused values of a list of `n` usually lie.
 fn usual_range(scaling: Scaling, n: usize) -> f64 {
     match scaling {
         Scaling::Floor | Scaling::MinMax => 1.0,
         Scaling::Standard => 4.0,
-        // From the first rank to one behind the last: that of one passage is not 0.
+        // From the first rank to one after the last, so that it is not 0 for one passage.
         Scaling::ReciprocalRank => 1.0 / 61.0 - 1.0 / (61.0 + real(n)),
     }
 }
 
-/// `share` of one side and the rest of the other.
+/// `share` of `one` and the rest of `other`.
 fn mixed(share: f64, one: &[f64], other: &[f64]) -> Vec<f64> {
     one.iter().zip(other).map(|(one, other)| share * one + (1.0 - share) * other).collect()
 }

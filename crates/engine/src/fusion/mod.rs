@@ -1,8 +1,8 @@
 //! Fusion of the model's scores with the retriever's: two lists of scores for the same passages become one.
 //!
-//! `f = α·φ(model) + (1 - α)·φ(retriever)`, each side scaled within the list by φ (Bruch et al., 2023, "An Analysis of Fusion
-//! Functions for Hybrid Retrieval", sections 3 and 4). Scaling is per query, because the range of scores drifts between
-//! queries. Fused values order one list; they are not comparable between lists.
+//! `f = α·φ(model) + (1 - α)·φ(retriever)`; φ scales each side within the list (Bruch et al., 2023, "An Analysis of
+//! Fusion Functions for Hybrid Retrieval", sections 3 and 4). Scaling is per query, because the range of scores
+//! differs between queries. Fused values order one list; they are not comparable between lists.
 
 pub mod bm25;
 pub mod calibration;
@@ -18,7 +18,7 @@ use numeric::{mean, mid_ranks, real, standard_deviation};
 pub struct Side<'a> {
     /// Scores, higher is better; finite.
     pub scores: &'a [f64],
-    /// The score of a passage that says nothing; `None` if the scores have no such value.
+    /// The score of a passage without evidence; `None` if the scores have no such value.
     pub floor: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The scaling that is applied where `asked` is asked for: floors need a floor on both sides.
+/// The scaling that replaces `asked`: floors need a floor on both sides.
 #[must_use]
 pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Scaling {
     match (asked, model.floor, retriever.floor) {
@@ -39,16 +39,17 @@ pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Sc
     }
 }
 
-/// A typical standard deviation counts as much as `TYPICAL_WEIGHT / n²` scores of a list of n: half a score of two. Two scores are
-/// one standard deviation from their mean whatever they are, so a list of two would know the sign of a difference and not its
-/// size. Long lists know their own deviation (docs/experiments/ranking.md, "Short lists").
+/// A typical standard deviation counts as much as `TYPICAL_WEIGHT / n²` scores of a list of n: half a score in a
+/// list of two. Any two scores are one standard deviation from their mean, so by itself a list of two would show
+/// the sign of a difference but not its size. Long lists have a reliable deviation (docs/experiments/ranking.md,
+/// "Short lists").
 const TYPICAL_WEIGHT: f64 = 2.0;
 
-/// Below this share of the largest score a spread is what rounding leaves of equal scores.
+/// Below this share of the largest score, a spread is rounding noise.
 const FLAT: f64 = 1e-13;
 
-/// A list's mean, and its standard deviation. With the `typical` one of such lists, the variance is that of the list and of 2 / n²
-/// scores more at the typical distance from the mean.
+/// A list's mean and standard deviation. With a `typical` deviation, the variance includes 2 / n² more scores at
+/// that distance from the mean.
 #[must_use]
 pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
     // The unit does not matter. Within [-1, 1] no sum or square of finite scores overflows.
@@ -65,7 +66,7 @@ pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
     (mean(&scores) * unit, spread * unit)
 }
 
-/// Scores less their mean, over [`centre_and_spread`]'s deviation; 0 throughout if there is none.
+/// Scores minus their mean, divided by the deviation of [`centre_and_spread`]; all 0 if there is none.
 #[must_use]
 pub fn standardised(scores: &[f64], typical: Option<f64>) -> Vec<f64> {
     standardised_among(scores, &(0..scores.len()).collect::<Vec<_>>(), typical)
@@ -87,7 +88,8 @@ pub fn fuse(scaling: Scaling, weight: f64, model: Side<'_>, retriever: Side<'_>)
     model.iter().zip(&retriever).map(|(m, r)| weight * m + (1.0 - weight) * r).collect()
 }
 
-/// A side without range, or with nothing above its floor, is one value throughout: 0, but for reciprocal ranks.
+/// A side without range, or with nothing above its floor, has the same value everywhere: 0, except for reciprocal
+/// ranks.
 fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
     // No scaling depends on the unit. Within [-1, 1] no sum or square of finite scores overflows.
     let largest = side.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
@@ -108,7 +110,7 @@ fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
         Scaling::MinMax => between(scores.iter().copied().fold(f64::INFINITY, f64::min)),
         Scaling::Standard => standardised(scores, None),
         Scaling::ReciprocalRank => {
-            // Equal scores share their mean rank: a side that does not tell passages apart must not decide between them.
+            // Equal scores share their mean rank: a side with ties must not decide between them.
             let from_below = mid_ranks(scores);
             from_below.into_iter().map(|rank| 1.0 / (61.0 + real(scores.len()) - rank)).collect()
         }
@@ -134,7 +136,7 @@ mod tests {
         assert!(left.iter().zip(right).all(|(l, r)| (l - r).abs() < tolerance), "{left:?} {right:?}");
     }
 
-    /// By hand, as the design notes have it; the reciprocal ranks are sums there, twice these means.
+    /// By hand, from the design notes; the reciprocal ranks are sums there, twice these means.
     #[test]
     fn the_hand_worked_lists() {
         close(&fused(Scaling::MinMax, 0.8), &[0.2, 0.933_333, 0.266_667], 1e-6);
@@ -171,7 +173,7 @@ mod tests {
         for scaling in [Scaling::MinMax, Scaling::Standard, Scaling::Floor, Scaling::ReciprocalRank] {
             assert_eq!(descending(&fuse(scaling, 0.5, model, retriever)), descending(&MODEL), "{scaling:?}");
         }
-        // No passage is better than none: only the retriever speaks.
+        // No passage is better than none: only the retriever counts.
         let model = Side { scores: &MODEL, floor: Some(-1.0) };
         assert_eq!(descending(&fuse(Scaling::Floor, 0.8, model, Side::retriever(&BM25))), [0, 1, 2]);
     }
@@ -181,9 +183,9 @@ mod tests {
         // Two scores: variance 25, and half a score more at 1: (2 · 25 + 0.5) / 2.5 = 20.2.
         close(&standardised(&[8.0, -2.0], Some(1.0)), &[5.0 / 20.2_f64.sqrt(), -5.0 / 20.2_f64.sqrt()], 1e-12);
         close(&standardised(&[8.0, -2.0], None), &[1.0, -1.0], 1e-12);
-        // A difference of 0.001 where 0.16 is usual says next to nothing.
+        // A difference of 0.001 hardly counts if 0.16 is usual.
         assert!(standardised(&[0.501, 0.5], Some(0.16))[0] < 0.01);
-        // Of twenty scores the list's own spread is what counts.
+        // For twenty scores the list's own spread dominates.
         let many: Vec<f64> = (0..20).map(f64::from).collect();
         let (own, typical) = (standardised(&many, None), standardised(&many, Some(3.0)));
         assert!(own.iter().zip(&typical).all(|(own, typical)| (own - typical).abs() < 1e-3));
@@ -200,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order does not depend on the unit of the retriever's scores, nor on the order of the passages.
+        /// The order depends neither on the unit of the retriever's scores nor on the order of the passages.
         #[test]
         fn scale_and_permutation(
             pairs in proptest::collection::vec((-50.0..0.0_f64, 0.0..30.0_f64), 1..12), factor in 0.1..100.0_f64,

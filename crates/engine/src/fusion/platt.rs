@@ -1,9 +1,10 @@
 //! Platt scaling: a score becomes a probability of being relevant (Platt, 1999, "Probabilistic Outputs for Support Vector
 //! Machines").
 //!
-//! `P(relevant | x) = sigmoid(intercept + slope · x)`, fitted by maximum likelihood. The targets are smoothed, (n₊ + 1) / (n₊ + 2)
-//! for the n₊ relevant scores and 1 / (n₋ + 2) for the n₋ others, so that scores that part both kinds perfectly have a finite
-//! slope. Newton's method with backtracking (Lin, Lin and Weng, 2007, "A note on Platt's probabilistic outputs").
+//! `P(relevant | x) = sigmoid(intercept + slope · x)`, fitted by maximum likelihood. The targets are smoothed,
+//! (n₊ + 1) / (n₊ + 2) for the n₊ relevant scores and 1 / (n₋ + 2) for the n₋ others, so that perfectly separated
+//! scores have a finite slope. Newton's method with backtracking (Lin, Lin and Weng, 2007, "A note on Platt's
+//! probabilistic outputs").
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ const ENOUGH: f64 = 1e-9;
 pub struct Platt {
     /// Log-odds of relevance at a score of 0.
     pub intercept: f64,
-    /// Log-odds for each unit of the score; above 0.
+    /// Log-odds per unit of the score; above 0.
     pub slope: f64,
 }
 
@@ -52,13 +53,13 @@ impl Platt {
         fitted.is_valid().then_some(fitted)
     }
 
-    /// Probability that a passage of this score is relevant.
+    /// Probability that a passage with this score is relevant.
     #[must_use]
     pub fn probability(&self, score: f64) -> f64 {
         sigmoid(self.intercept + self.slope * score)
     }
 
-    /// True if the numbers are finite and the order of scores stays.
+    /// True if the numbers are finite and the order of scores is unchanged.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.intercept.is_finite() && self.slope.is_finite() && self.slope > 0.0
@@ -121,8 +122,9 @@ mod tests {
 
     use super::*;
 
-    /// By hand: at x = 0 one of four is relevant, at x = 1 three of four. With four of each the targets are 5/6 and 1/6, so that
-    /// the logistic function passes through (1 · 5/6 + 3 · 1/6) / 4 = 1/3 and 2/3: intercept -ln 2, slope 2 ln 2.
+    /// By hand: at x = 0 one of four is relevant, at x = 1 three of four. With four of each the targets are 5/6 and
+    /// 1/6, so the logistic function passes through (1 · 5/6 + 3 · 1/6) / 4 = 1/3 and 2/3: intercept -ln 2, slope 2
+    /// ln 2.
     #[test]
     fn two_scores_by_hand() {
         let scores = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0];
@@ -155,8 +157,8 @@ mod tests {
     }
 
     proptest! {
-        /// The probabilities do not depend on the unit of the scores, nor on the order of the pairs, and their mean is that of
-        /// the targets.
+        /// The probabilities depend neither on the unit of the scores nor on the order of the pairs. Their mean is
+        /// the mean of the targets.
         #[test]
         fn scale_order_and_mean(
             pairs in proptest::collection::vec((-5.0..5.0_f64, any::<bool>()), 4..40), factor in 0.01..100.0_f64,

@@ -30,8 +30,8 @@ use crate::types::{
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
 
-/// Passages of the third stage. Three orders of three passages hold nine passage blocks, and show more of the position bias than
-/// two places can.
+/// Passages of the third stage. Three orders of three passages hold nine passages, and show the position bias
+/// better than two positions can.
 const TOGETHER: usize = 3;
 
 /// Passages of a list of twenty that the generator reads. This is within 0.003 of the nDCG@10 of reading all
@@ -88,7 +88,7 @@ impl Method for Cascade {
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        // Each is read alone. Where three of them do not fit one prompt, the third stage is left out.
+        // Prompts hold one passage. If three do not fit one prompt, the third stage is left out.
         Some(PromptShape { longest: 1, overhead: overhead_with(&request.prefix, language) })
     }
 
@@ -104,31 +104,31 @@ impl Method for Cascade {
     }
 }
 
-/// Some passages, and a method at work on them.
+/// Some passages, and the running method that ranks them.
 type Together = (Vec<usize>, Box<dyn Ranking>);
 
 struct Running {
     task: Arc<Task>,
     prompt: QueryPrompt,
     fusion: Option<Fusion>,
-    /// The model whose scores are still to be mixed into the other side of the fusion.
+    /// The model whose scores are yet to be mixed into the other side of the fusion.
     mixed_model: Option<Role>,
-    /// All passages by what is known without the generator, best first.
+    /// All passages by the scores known without the generator, best first.
     free: Vec<usize>,
     /// The passages of stage 2.
     read: Vec<usize>,
-    /// Utility of each passage that was read; not a number for the others. Empty before stage 2.
+    /// Utility of each evaluated passage; not a number for the others. Empty before stage 2.
     utilities: Vec<f64>,
     /// log P(query | no passage), once stage 2 is scored.
     none: f64,
-    /// The passages of stage 3 and the method at work on them.
+    /// The passages of stage 3 and the running method that ranks them.
     together: Option<Together>,
     /// The outcome of stage 3.
     done: Option<Scored>,
 }
 
 impl Running {
-    /// The passages that are read, chosen without the generator.
+    /// The passages to evaluate, chosen without the generator.
     fn choose(&mut self) {
         let given = || (0..self.task.passages.len()).collect();
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
@@ -138,7 +138,7 @@ impl Running {
         self.read = self.free[..read_at_most(self.free.len(), top, with_cosines).min(comparable)].to_vec();
     }
 
-    /// The prompts of stage 2: every passage alone, and none.
+    /// The prompts of stage 2: each passage, and none.
     fn alone(&self) -> Vec<Prompt> {
         let prompt = |order: &[usize]| self.prompt.with(&self.task, order, false);
         // The zero comes first, because every interim order needs it.
@@ -155,8 +155,9 @@ impl Running {
         utilities
     }
 
-    /// Reads fewer passages where the budget does not suffice for all: the most of the first by the scores that chose them. `None`
-    /// where the time does not suffice for one: a caller in a hurry wants the order that is known, not an error.
+    /// Evaluates fewer passages if the budget does not suffice for all: as many of the first as fit, by the scores
+    /// that chose them. `None` if the time does not suffice for one: the caller then gets the known order, not an
+    /// error.
     fn within(&mut self, budget: &Budget) -> Result<Option<Vec<Prompt>>, EngineError> {
         let all = std::mem::take(&mut self.read);
         // The cost grows with the passages. All are tried first, because they mostly fit.
@@ -176,7 +177,7 @@ impl Running {
             } else {
                 too_many = tried;
             }
-            // The first prompt is that of no passage.
+            // The first prompt has no passage.
             let fitting = most.len().saturating_sub(1);
             if too_many - fitting <= 1 {
                 self.read = all.into_iter().take(fitting).collect();
@@ -186,8 +187,8 @@ impl Running {
         }
     }
 
-    /// Refuses a budget that suffices for no passage, before another model reads any: which are read is not known yet, so the shortest is
-    /// tried.
+    /// Refuses a budget that suffices for no passage, before another model runs. The choice of passages is not
+    /// known yet, so the shortest is tried.
     fn check_least(&self, budget: &Budget) -> Result<(), EngineError> {
         let shortest = (0..self.task.passages.len()).min_by_key(|&passage| self.task.passages[passage].len());
         let orders = std::iter::once(Vec::new()).chain(shortest.map(|passage| vec![passage]));
@@ -199,7 +200,7 @@ impl Running {
         Ok(())
     }
 
-    /// The value of each passage that was read, in the order of `read`.
+    /// The value of each evaluated passage, in the order of `read`.
     fn values(&self, utilities: &[f64]) -> (Vec<f64>, Option<FusionReport>) {
         let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
         let Some(fusion) = &self.fusion else { return (read, None) };
@@ -208,7 +209,7 @@ impl Running {
         (values, Some(report))
     }
 
-    /// The value of each passage; not a number where it was not read.
+    /// The value of each passage; not a number if it was not evaluated.
     fn all_values(&self, utilities: &[f64]) -> Vec<f64> {
         let mut all = vec![f64::NAN; utilities.len()];
         for (&passage, value) in self.read.iter().zip(self.values(utilities).0) {
@@ -217,7 +218,8 @@ impl Running {
         all
     }
 
-    /// The part of each score in the value of each passage; utilities that are not numbers are those of passages that were not read.
+    /// The part of each score in the value of each passage; utilities of passages that were not evaluated are not
+    /// numbers.
     fn score_parts(&self, utilities: &[f64]) -> Vec<ScoreParts> {
         self.fusion.as_ref().map_or_else(Vec::new, |fusion| fusion.score_parts(utilities, true, self.unit()))
     }
@@ -227,14 +229,14 @@ impl Running {
         real(self.task.query.len().max(1))
     }
 
-    /// Places of `read`, best first; ties keep the order of the scores that chose them.
+    /// Places of `read`, best first; ties keep the order of the scores that chose the passages.
     fn places(&self, utilities: &[f64]) -> (Vec<f64>, Vec<usize>) {
         let (values, _) = self.values(utilities);
         let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
         (values, order)
     }
 
-    /// All passages in the order of what is known without the generator.
+    /// All passages in the order known without the generator.
     fn unread(&mut self) -> Scored {
         let utilities = vec![0.0; self.free.len()];
         self.fusion.iter_mut().for_each(|fusion| fusion.report.weight = 0.0);
@@ -264,7 +266,8 @@ impl Running {
             return Ok(None);
         }
         let chosen = order[..first.len()].to_vec();
-        // Orders are drawn over sorted ids. A place in the ranking is the same whatever ids and order the caller chose.
+        // Orders are drawn over sorted ids. Using places as ids makes the result independent of the caller's ids
+        // and order.
         let named = |(place, &passage): (usize, &usize)| Passage {
             id: place.to_string(),
             ..self.task.request.passages[passage].clone()
@@ -288,13 +291,13 @@ impl Running {
             query: self.task.query.clone(),
             mixed_model: None,
         };
-        // Stage 2 scored each of them alone.
+        // Stage 2 scored each of them.
         let alone = chosen.iter().map(|&passage| self.utilities[passage] + self.none).collect();
         Ok(Some((chosen, Moi::begin_known(Arc::new(task), alone, self.none)?)))
     }
 }
 
-/// The warning of a ranking for which no passage was read.
+/// The warning of a ranking without evaluated passages.
 const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
                       generator, and utilities and scores say nothing";
 
@@ -318,7 +321,7 @@ impl Ranking for Running {
         }
         let Some((_, inner)) = &mut self.together else { return Ok(None) };
         if let Some(prompts) = inner.next(budget, call)? {
-            // The rest of the budget may not suffice: stage 2 is an answer, too.
+            // The rest of the budget may not suffice; the result of stage 2 is then the answer.
             if budget.allows(&prompts) {
                 return Ok(Some(prompts));
             }
@@ -340,7 +343,7 @@ impl Ranking for Running {
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         if self.mixed_model.take().is_some() {
-            // None are there where the model failed.
+            // There are none if the model failed.
             if !scores.passages().is_empty() {
                 let options = &self.task.request.fusion;
                 let cosines = (scores.passages(), scores.unreadable());
@@ -388,7 +391,8 @@ impl Ranking for Running {
                     all[passage] = errors[place];
                 }
             }
-            // As the values, those of the first places are of stage 3, and the others' of stage 2. None are there without fusion.
+            // As for the values: parts of the first places come from stage 3, the others from stage 2. Empty
+            // without fusion.
             let refined = self.score_parts(&self.utilities);
             chosen.iter().filter(|_| !refined.is_empty()).for_each(|&passage| score_parts[passage] = refined[passage]);
             errors = scored.standard_errors.is_some().then_some(all);

@@ -1,5 +1,5 @@
-//! ContextCite: what each passage adds to the logit of the generator's own answer, by a sparse regression on subsets of the
-//! passages (Cohen-Wang et al., *ContextCite: Attributing Model Generation to Context*).
+//! ContextCite: by how much each passage raises the logit of the generator's own answer, by a sparse regression on
+//! subsets of the passages (Cohen-Wang et al., *ContextCite: Attributing Model Generation to Context*).
 //!
 //! ```text
 //! y(v) = logit P(a | q, subset v) = L − log(1 − e^L)      L = Σ log P(a_t | ·), v in {0, 1}^N
@@ -7,9 +7,9 @@
 //! utility of p = T · w_p, in nats
 //! ```
 //!
-//! The program of the authors takes 64 subsets; 32 cost half and are reported to suffice. Passages of a subset keep their
-//! given order. Where there are at most 32 subsets, up to five passages, each is scored once. Without passages the prompt is
-//! the one that speaks of no documents; the authors leave an empty context in theirs.
+//! The authors' program takes 64 subsets; 32 cost half and are reported to suffice. Passages of a subset keep the
+//! input order. If there are at most 32 subsets (up to five passages), each is scored once. Without passages the
+//! prompt does not mention documents; the authors leave an empty context in theirs.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use ::moi::subsets::{lasso, subsets};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
-/// Subsets that are scored, at most.
+/// Most subsets to score.
 const ABLATIONS: usize = 32;
 /// Penalty of the Lasso, in nats per token (context_cite/solver.py).
 const ALPHA: f64 = 0.01;
@@ -60,7 +60,7 @@ fn logit(log_probability: f64) -> f64 {
 }
 
 struct Ablations {
-    /// For each subset, whether it holds each passage.
+    /// For each subset, if it holds each passage.
     masks: Vec<Vec<bool>>,
 }
 
@@ -94,13 +94,13 @@ mod tests {
         // e^-0.1 = 0.904837, and -0.1 - ln 0.095163 = 2.2522.
         assert!((logit(-0.1) - 2.2522).abs() < 5e-5);
         assert!(logit(0.5_f64.ln()).abs() < 1e-12);
-        // A certain answer, and one that cannot be.
+        // A certain answer, and an impossible one.
         assert!((logit(0.0) - 1e6_f64.ln()).abs() < 1e-9);
         assert!((logit(-800.0) + 800.0).abs() < 1e-9);
     }
 
-    /// y / T of 0, 1, 2 and 3 for the subsets 00 10 01 11, with T = 5: weights 4.9 and 9.9. Logits of -15 to 0 have the same
-    /// differences and none is certain.
+    /// y / T of 0, 1, 2 and 3 for the subsets 00 10 01 11, with T = 5: weights 4.9 and 9.9. Logits of -15 to 0 have
+    /// the same differences and none is certain.
     #[test]
     fn two_passages_by_hand() {
         let log_sigmoid = |y: f64| -(-y).exp().ln_1p();

@@ -6,22 +6,22 @@
 //! ```
 //!
 //! Eq. 2 also prints the prior log P(p_1; ..; p_N). It is the same for every candidate, so it drops out and is not
-//! evaluated. For the first step the second term is the prompt with no passage.
+//! evaluated. In the first step the second term is the prompt with no passage.
 //!
-//! The choice stops where the best gain is not above 0, or after the tenth place. The other passages follow by their
-//! gain at the last step. A passage that repeats a chosen one gains about nothing, which is the purpose of the method:
-//! passages that complement each other come first. An early mistake stays.
+//! The choice stops when the best gain is not above 0, or after the tenth place. The other passages follow by their
+//! gain at the last step. A passage that repeats a chosen one gains about nothing, as intended: passages that
+//! complement each other come first. An early mistake stays.
 //!
-//! **Utility**: the gain at the last step that scored the passage, in nats, for a chosen one the step that chose it. Its zero
-//! means "adds nothing to what was chosen before". Gains of different steps have different references and do not
-//! descend along the ranking: a second passage may gain more than the first where it needs the first to be understood.
-//! The ranking is the order of choice.
+//! **Utility**: the gain in nats at the last step that scored the passage; for a chosen passage, the step that
+//! chose it. Zero means "adds nothing to the passages chosen before". Gains of different steps have different
+//! references and do not descend along the ranking: a second passage may gain more than the first if it can only be
+//! understood after it. The ranking is the order of choice.
 //!
-//! **Cost**: step t evaluates t − 1 chosen and N − t + 1 other passages, N² blocks for N steps. Where states are kept, a step
+//! **Cost**: step t evaluates t − 1 chosen and N − t + 1 other passages, N² for N steps. If they are cached, a step
 //! restores the chosen ones ([`Ranking::shares`]).
 //!
-//! **Budget**: the driver refuses a request whose first step exceeds it. A later step that exceeds it is not asked for, and a
-//! warning says so.
+//! **Budget**: the driver refuses a request whose first step exceeds it. If a later step exceeds it, the choice
+//! ends with a warning.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use crate::types::{EngineError, RerankRequest};
 use numeric::real;
 use prefix_scheduler::call::Call;
 
-/// Most passages that are chosen.
+/// Most passages to choose.
 const PLACES: usize = 10;
 
-/// Utility in nats: what the passage adds to those chosen before.
+/// Utility in nats: the passage's gain over those chosen before.
 pub(super) struct ListwiseBayes;
 
 impl Method for ListwiseBayes {
@@ -51,7 +51,7 @@ impl Method for ListwiseBayes {
         true
     }
 
-    /// Beside a document that was chosen, its copy adds nothing.
+    /// If a document was chosen, its copy adds nothing.
     fn tells_copies_apart(&self, _: &RerankRequest) -> bool {
         true
     }
@@ -84,7 +84,7 @@ struct Greedy {
     prompt: QueryPrompt,
     /// Passages in the order of choice.
     chosen: Vec<usize>,
-    /// The others, in the given order.
+    /// The others, in input order.
     candidates: Vec<usize>,
     /// Gain of each passage at the last step that scored it, in nats.
     gains: Vec<f64>,
@@ -114,7 +114,7 @@ impl Ranking for Greedy {
         Ok(Some(prompts))
     }
 
-    /// The next prompts begin with those chosen so far and one of these candidates.
+    /// The next prompts begin with the chosen passages and one of these candidates.
     fn shares(&self) -> usize {
         let places = self.chosen.len() + 1;
         if places < PLACES && self.candidates.len() > 1 { places } else { 0 }
@@ -166,8 +166,8 @@ mod tests {
         assert!(near && values.len() == expected.len(), "{values:?}, not {expected:?}");
     }
 
-    /// The worked case of the design notes: singles A -2, B -3, C -4; [A,B] -1.9, [A,C] -1.2. The order is A C B, and the
-    /// gains of step 2 are 0.1 and 0.8. Here no passage has -2.5, and B after A and C has `last`.
+    /// The worked case of the design notes: singles A -2, B -3, C -4; [A,B] -1.9, [A,C] -1.2. The order is A C B,
+    /// and the gains of step 2 are 0.1 and 0.8. Here no passage has -2.5, and B after A and C has `last`.
     fn worked(last: f64) -> impl Fn(&Prompt) -> f64 {
         move |prompt| match order(prompt)[..] {
             [] => -2.5,
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_choice_stops_where_nothing_gains() {
-        // One passage helps. Next to it the others cost more or less; the last step orders them.
+        // One passage helps. After it the others lower the score by different amounts; the last step orders them.
         let answer = |prompt: &Prompt| match order(prompt)[..] {
             [] => -5.0,
             [3] => -1.0,
@@ -204,14 +204,14 @@ mod tests {
         let ran = run(&ListwiseBayes, 5, usize::MAX, &answer);
         assert_eq!((ran.rounds.len(), ran.scored.ranking), (2, vec![3, 1, 4, 2, 0]));
         assert_close(&ran.scored.utilities, &[-0.3, 0.0, -0.2, 4.0, 0.0]);
-        // Nothing helps at all: the order of the singles.
+        // No passage helps: the order of the singles.
         let ran = run(&ListwiseBayes, 3, usize::MAX, &|prompt| {
             [-1.0, -3.0, -2.0, -2.0][order(prompt).first().map_or(0, |p| p + 1)]
         });
         assert_eq!((ran.rounds.len(), ran.scored.ranking), (1, vec![1, 2, 0]));
     }
 
-    /// Every passage adds its own share: the order is that of the shares, in as many steps as there are places.
+    /// Every passage adds its own share: the order is by share, in as many steps as there are places.
     #[test]
     fn shares_that_add_up_are_taken_from_the_largest() {
         let table = [0.3, 0.9, 0.1, 0.5, 0.7];
@@ -221,8 +221,8 @@ mod tests {
         assert_close(&ran.scored.utilities, &table);
     }
 
-    /// Costs of the design notes: N (N + 1) (N + 2) / 6 blocks of all prompts and N² shared within the rounds, for ten steps.
-    /// With twenty passages the tenth place ends the choice.
+    /// Costs of the design notes: N (N + 1) (N + 2) / 6 passage evaluations without sharing and N² shared within
+    /// the rounds, for ten steps. With twenty passages the tenth place ends the choice.
     #[test]
     fn steps_cost_what_they_should() {
         let gaining = |prompt: &Prompt| f64::from(u32::try_from(order(prompt).len()).unwrap());

@@ -17,7 +17,7 @@ pub trait Method: Send + Sync {
     /// One line for `--help`: what is scored, and the source.
     fn summary(&self) -> &'static str;
 
-    /// Refuses options that it cannot follow, before any work.
+    /// Refuses unsupported options, before any work.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field.
@@ -25,7 +25,7 @@ pub trait Method: Send + Sync {
         Ok(())
     }
 
-    /// Refuses options that it can take for no list.
+    /// Refuses options that are invalid for every list.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field.
@@ -39,27 +39,29 @@ pub trait Method: Send + Sync {
     /// The shape of its prompts; `None` for a method that asks no generator.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
 
-    /// True if its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
+    /// True if its prompts begin with the caller's instruction and examples. Other methods have fixed prompts and
+    /// refuse them.
     fn takes_prefix(&self) -> bool {
         false
     }
 
-    /// True if it has other prompts for causal rerankers: without the chat template, and with the caller's instruction.
+    /// True if it has other prompts for causal rerankers: without the chat template, and with the caller's
+    /// instruction.
     fn knows_rerankers(&self) -> bool {
         false
     }
 
-    /// How passages stand in its prompts.
+    /// The form of passages in its prompts.
     fn passage_form(&self, _language: &Language) -> PassageForm {
         PassageForm::Labelled
     }
 
-    /// True if its prompts stand in the model's chat template.
+    /// True if its prompts use the model's chat template.
     fn has_frame(&self) -> bool {
         true
     }
 
-    /// Most tokens of the answers that it has drawn, for the estimate of a request's work.
+    /// Most tokens of its drawn answers, for the estimate of a request's work.
     fn drawn(&self, _request: &RerankRequest) -> usize {
         0
     }
@@ -69,18 +71,19 @@ pub trait Method: Send + Sync {
         None
     }
 
-    /// True if `outranks_next` is a function of the difference of two values, which can be learnt ([`crate::fusion::certainty`]).
+    /// True if `outranks_next` is a function of the difference of two values, which can be learnt
+    /// ([`crate::fusion::certainty`]).
     fn outranks_by_value(&self) -> bool {
         false
     }
 
-    /// Why its utilities for this request are another quantity than those that a calibration of it holds for: the rest of a sentence
-    /// that begins with the method. `None` if they are not.
+    /// Why a calibration of the method does not hold for its utilities in this request: the rest of a sentence that
+    /// begins with the method. `None` if it does.
     fn uncalibrated(&self, _request: &RerankRequest) -> Option<&'static str> {
         None
     }
 
-    /// If passages of equal text are different passages for it. For the others they are one document
+    /// True if it treats passages with equal text as different passages. Other methods treat them as one document
     /// (`rerank::copies`).
     fn tells_copies_apart(&self, _request: &RerankRequest) -> bool {
         false
@@ -101,35 +104,35 @@ pub trait Method: Send + Sync {
         self.passage_model().is_none()
     }
 
-    /// True if it attributes the answer that the generator itself gives. A scorer then never takes the generator's place.
+    /// True if it attributes the generator's own answer. A scorer then never replaces the generator.
     fn reads_own_answer(&self) -> bool {
         false
     }
 
-    /// Starts on a request.
+    /// Starts a request.
     ///
     /// # Errors
     /// [`EngineError`], before any work.
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError>;
 }
 
-/// A request that was checked, tokenised and cut to fit.
+/// A request after checks, tokenisation and cutting.
 #[derive(Debug)]
 pub struct Task {
     /// The request.
     pub request: RerankRequest,
     /// Vocabulary and prompt format of the generator.
     pub language: Option<Language>,
-    /// The passages as they stand in prompts; empty for a method that asks no model.
+    /// The passages in the form of the prompts; empty for a method that asks no model.
     pub passages: Vec<Arc<[Token]>>,
-    /// The query as it stands after a cue.
+    /// The query as it follows a cue.
     pub query: Vec<Token>,
-    /// [`Method::mixed_model`], where the server has the model and the request does not set the fusion itself.
+    /// [`Method::mixed_model`], if the server has the model and the request does not set the fusion itself.
     pub mixed_model: Option<Role>,
 }
 
 impl Task {
-    /// Vocabulary and prompt format of the generator, for a method that asked for prompts.
+    /// Vocabulary and prompt format of the generator, for a method with prompts.
     pub(super) fn language(&self) -> Result<&Language, EngineError> {
         self.language.as_ref().ok_or_else(|| EngineError::Internal("the method has no prompts".into()))
     }
@@ -146,18 +149,18 @@ pub enum Needs {
     Verdicts(Vec<TextPair>),
 }
 
-/// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.
+/// A ranking in progress. All of its work runs off the reactor; long work asks the call if it should go on.
 pub trait Ranking: Send {
-    /// The prompts whose scores it needs next; `None` when it has what it needs.
+    /// The prompts whose scores it needs next; `None` when it is done.
     ///
     /// # Errors
-    /// [`EngineError::Budget`] where not even the smallest design fits.
+    /// [`EngineError::Budget`] if not even the smallest design fits.
     fn next(&mut self, _budget: &Budget, _call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
         Ok(None)
     }
 
-    /// Its next need; `None` when it needs no more. Only a ranking that asks another model than the generator has
-    /// its own; the others have [`Ranking::next`].
+    /// Its next need; `None` when it is done. Only rankings that ask models other than the generator override this;
+    /// the others implement [`Ranking::next`].
     ///
     /// # Errors
     /// As [`Ranking::next`].
@@ -165,31 +168,32 @@ pub trait Ranking: Send {
         Ok(self.next(budget, call)?.map(Needs::Prompts))
     }
 
-    /// How many segments behind the prompt prefix the prompts of later rounds may have in common with those which
-    /// [`Ranking::needs`] gave last: their states are held for these rounds. A passage is one segment, where none stands before
-    /// it. 0 if hardly any prompt of a later round begins as one of this.
+    /// How many segments after the prompt prefix the prompts of later rounds may share with the prompts that
+    /// [`Ranking::needs`] returned last. These segments stay in the KV cache for the later rounds. A passage is one
+    /// segment if none precedes it. 0 if hardly any later prompt shares a beginning.
     fn shares(&self) -> usize {
         0
     }
 
-    /// Passages, the one whose score by another model matters most first. Where a latency budget does not suffice for the scores of
-    /// all, the last have none.
+    /// Passages in the order in which scores by another model matter. If a latency budget does not suffice for all
+    /// scores, the last passages have none.
     fn preferred(&self) -> &[usize] {
         &[]
     }
 
-    /// True if its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
+    /// True if its next step, a design or the absorption of scores, may take seconds. It then takes turns with
+    /// fits.
     fn fits(&self) -> bool {
         false
     }
 
-    /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.
+    /// Adds the scores for the last result of [`Ranking::needs`], in its order.
     ///
     /// # Errors
     /// The fit failed, or the call stopped.
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError>;
 
-    /// The order so far, from a part of the scores; `None` for a method that cannot tell.
+    /// The order so far, from a part of the scores; `None` if the method cannot give one.
     fn interim(&self, _partial: &Scores, _call: &Call) -> Option<Interim> {
         None
     }
@@ -206,6 +210,6 @@ pub trait Ranking: Send {
 pub struct Interim {
     /// Passage indices, best first.
     pub order: Vec<usize>,
-    /// Scores it rests on.
+    /// Number of scores that it is based on.
     pub observations: usize,
 }

@@ -1,12 +1,13 @@
-//! Ways to rank passages, a file each.
+//! Ranking methods, one file each.
 //!
-//! A [`Method`] checks its options and begins a [`Ranking`], which says what prompts it wants scored, takes in the scores, and
-//! finishes with utilities. It owns the text of its prompts. Everything else is the driver's (`rerank::driver`): tokenising,
-//! cost and budget, the context, progress, interim orders, thresholds, arrangement, usage.
+//! A [`Method`] checks its options and begins a [`Ranking`], which requests prompts, receives their scores, and
+//! finishes with utilities. It owns the text of its prompts. The driver (`rerank::driver`) does everything else:
+//! tokenising, cost and budget, the context, progress, interim orders, thresholds, arrangement, usage.
 //!
-//! **To add a method:** write its file, here or in `baselines`, add one line to `METHODS` there, and one value to the enum `Method` of
-//! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
-//! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
+//! **To add a method:** write its file, here or in `baselines`, add one line to `METHODS` there, and one value to
+//! the enum `Method` of proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals.
+//! Its name on the command line, in `rerankd evaluate` and on the wire follow from that; a test of `rpc::convert`
+//! checks that both lists agree.
 
 mod baselines;
 mod cascade;
@@ -54,7 +55,7 @@ static METHODS: &[&dyn Method] = &[
 impl Deref for MethodRef {
     type Target = dyn Method;
 
-    /// The method with this name. Only [`all`] makes references, so there is one.
+    /// The method with this name. It always exists, because only [`all`] creates references.
     fn deref(&self) -> &Self::Target {
         let found = METHODS.iter().chain(baselines::METHODS).find(|method| method.name() == self.name());
         *found.unwrap_or(&METHODS[0])
@@ -69,7 +70,8 @@ impl MethodRef {
         format!("{}{}", if is_baseline { "baseline: " } else { "" }, self.summary())
     }
 
-    /// If a latency budget bounds it. The budget is converted at the generator's speed, so it does not apply to other models.
+    /// True if a latency budget can bound it. The budget is converted at the generator's speed, so it does not
+    /// apply to other models.
     #[must_use]
     pub fn takes_latency_budget(self) -> bool {
         self.passage_model().is_none() && !self.asks_judge()

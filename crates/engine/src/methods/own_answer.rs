@@ -1,14 +1,14 @@
-//! Methods that ask how much of the generator's own answer is owed to each passage.
+//! Methods that attribute the generator's own answer to passages.
 //!
-//! Two rounds. The first draws the greedy answer a from all passages in the given order. The second scores log P(a | ·) after
-//! the lists of passages that the method names ([`Attribution`]), and after none.
+//! Two rounds. The first draws the greedy answer a from all passages in input order. The second scores log P(a | ·)
+//! after the method's lists of passages ([`Attribution`]), and after none.
 //!
-//! **The drawn tokens are scored, not their text tokenised again.** A text has many tokenisations. The one that was drawn is
-//! the one that log P(a | all) belongs to. Another one may split the text elsewhere, first of all where it follows the cue, and
-//! would be unlikely after every list for reasons that have nothing to do with the passages.
+//! **The drawn tokens are scored, not their text tokenised again.** A text has many tokenisations, and log P(a |
+//! all) belongs to the drawn one. Another one may split the text differently, most likely after the cue, and would
+//! be unlikely after every list for reasons unrelated to the passages.
 //!
-//! An answer that is wrong attributes nonsense. Two signs of it are visible: there is no answer, or it is not likelier with
-//! the passages than without. Then the given order is kept and a warning says so.
+//! The attribution of a wrong answer is meaningless. Two signs are visible: there is no answer, or the passages do
+//! not make it likelier. The result is then the input order with a warning.
 
 use std::sync::Arc;
 
@@ -21,8 +21,9 @@ use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{Grow, Segment, Token};
 
-/// Most tokens of the own answer. The prompt asks for a few words, and 32 tokens hold about twenty. Every token of it is
-/// scored once per list of passages, and every prompt keeps room for all of them, which passages would otherwise take.
+/// Most tokens of the own answer. The prompt asks for a few words, and 32 tokens hold about twenty. Every token is
+/// scored once per list of passages, and every prompt reserves room for all of them, which leaves less for
+/// passages.
 pub(super) const ANSWER_TOKENS: usize = 32;
 
 const EMPTY: &str = "the generator's own answer is empty: nothing can be attributed, the given order is kept";
@@ -31,7 +32,7 @@ const NOT_LIKELIER: &str = "the generator's own answer is not likelier with the 
 
 /// How a method attributes the answer to the passages.
 pub(super) trait Attribution: Send + 'static {
-    /// True if a utility of 0 is that of no passage. Without an answer to attribute all of them have it then.
+    /// True if a utility of 0 means no passage. Without an answer to attribute, all utilities are 0.
     const HAS_ZERO: bool = false;
 
     /// Lists of passage indices after which the answer is scored.
@@ -56,13 +57,13 @@ pub(super) struct OwnAnswer {
 }
 
 impl OwnAnswer {
-    /// The ranking by these utilities. A score is that of a mean token, as for the other sums.
+    /// The ranking by these utilities. A score belongs to a mean token, as for the other sums.
     pub fn ranked(&self, utilities: Vec<f64>) -> Scored {
         Scored::by_utility(utilities, real(self.tokens))
     }
 }
 
-/// The longest prompt holds all passages, a draw of the answer or the answer.
+/// The longest prompt holds all passages and the answer, drawn or scored.
 pub(super) fn shape(request: &RerankRequest, language: &Language) -> PromptShape {
     PromptShape { longest: request.passages.len(), overhead: answers::overhead(language) + ANSWER_TOKENS }
 }
@@ -94,7 +95,7 @@ struct ByOwnAnswer<A> {
 enum Step {
     /// The answer is not drawn yet.
     Draw,
-    /// The answer, and its log-probability after all passages as the draw reported it.
+    /// The answer, and its log-probability after all passages as reported by the draw.
     Score {
         answer: Arc<[Token]>,
         all: f64,
@@ -117,8 +118,8 @@ impl<A: Attribution> ByOwnAnswer<A> {
         std::iter::once(prompt(&[])).chain(self.attribution.contexts().iter().map(|order| prompt(order))).collect()
     }
 
-    /// Refuses a request whose second round cannot fit, before the first is paid for: even an answer of one token needs all
-    /// prompts of both rounds, and the longest answer counts until it is drawn.
+    /// Refuses a request whose second round cannot fit, before the first round runs: even an answer of one token
+    /// needs all prompts of both rounds, and the longest answer counts until it is drawn.
     fn check_budget(&self, budget: &Budget) -> Result<(), EngineError> {
         let drawing: usize = self.drawing().iter().map(|segment| segment.tokens.len()).sum();
         let scoring = Budget::plan(&self.scoring(&Arc::from([0])));
@@ -129,7 +130,7 @@ impl<A: Attribution> ByOwnAnswer<A> {
         Ok(())
     }
 
-    /// The given order, every utility 0.
+    /// The input order, every utility 0.
     fn kept(&self, warning: &str) -> Step {
         let scored = Scored::by_utility(vec![0.0; self.passages], 1.0);
         Step::Done(Box::new(Scored { warnings: vec![warning.to_owned()], has_zero: A::HAS_ZERO, ..scored }))
@@ -138,12 +139,13 @@ impl<A: Attribution> ByOwnAnswer<A> {
     fn drawn(&self, scores: &Scores) -> Result<Step, EngineError> {
         let missing = || EngineError::Internal("the own answer was not drawn".into());
         let sample = scores.sample(0).ok_or_else(missing)?;
-        // The token that ended the answer is not part of it: an end of turn or a stop string says nothing about the passages.
+        // The token that ended the answer is not part of it: an end of turn or a stop string is no evidence about
+        // the passages.
         let (text, tokens) = self.stop.text(sample);
         if text.is_empty() {
             return Ok(self.kept(EMPTY));
         }
-        // A greedy draw reports log-probabilities at temperature 1, those that scoring gives.
+        // A greedy draw reports log-probabilities at temperature 1, like scoring.
         let all = sample.log_probabilities[..tokens].iter().sum();
         Ok(Step::Score { answer: sample.tokens[..tokens].into(), all })
     }
@@ -178,7 +180,7 @@ impl<A: Attribution> Ranking for ByOwnAnswer<A> {
         self.step = match &self.step {
             Step::Draw => self.drawn(scores)?,
             Step::Score { answer, all } => {
-                // Nothing but the answer is scored.
+                // Only the answer is scored.
                 let mut sums = (0..scores.len()).map(|prompt| scores.sum_from(prompt, 0));
                 let none = sums.next().ok_or_else(|| EngineError::Internal("nothing was scored".into()))?;
                 let own = OwnAnswer { tokens: answer.len(), none, contexts: sums.collect() };

@@ -1,5 +1,5 @@
-//! Scores by a model that was made for ranking: a cross-encoder, which reads query and passage together
-//! (Nogueira and Cho, 2019), or an embedding model, which reads them separately (Reimers and Gurevych, 2019).
+//! Scores by a ranking model: a cross-encoder, which reads query and passage together (Nogueira and Cho, 2019), or
+//! an embedding model, which reads them separately (Reimers and Gurevych, 2019).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::types::{EngineError, RankingStage, RerankRequest, Role};
 use numeric::descending;
 use prefix_scheduler::call::Call;
 
-/// Utility is a logit, so that `score`, its sigmoid, is the probability that the model was trained to give.
+/// Utility is a logit: its sigmoid, `score`, is the probability that the model was trained for.
 pub(super) const CROSS_ENCODER: ScoredApart = ScoredApart {
     name: "cross-encoder",
     summary: "the logit of the cross-encoder `reranker.model` for query and passage together (Nogueira and Cho)",
@@ -24,8 +24,8 @@ pub(super) const EMBEDDING: ScoredApart = ScoredApart {
     role: Role::Embedding,
 };
 
-/// A method whose utilities are the scores of one model as they are. They have no zero: 0 is an even chance of relevance for a
-/// cross-encoder, which says nothing about the generator.
+/// A method whose utilities are the raw scores of one model. They have no zero: for a cross-encoder, 0 is an even
+/// chance of relevance, which is unrelated to the generator.
 pub(super) struct ScoredApart {
     name: &'static str,
     summary: &'static str,
@@ -70,7 +70,7 @@ impl Ranking for ByModel {
         Ok(())
     }
 
-    /// Passages that the model cannot read come last, in the given order.
+    /// Passages that the model cannot read come last, in input order.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let known = self.utilities.take().unwrap_or_default();
         let stage = |utility: &f64| if utility.is_nan() { RankingStage::Retriever } else { RankingStage::Alone };

@@ -1,4 +1,4 @@
-//! One prompt a passage, scored alone: what every pointwise method asks for.
+//! Pointwise methods: one single-passage prompt per passage.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use prefix_scheduler::call::Call;
 enum Zero {
     /// They have none.
     None,
-    /// The method's own.
+    /// Given by the method's utility.
     Own,
-    /// A last prompt, which holds no passage.
+    /// The score of a last prompt without passages.
     LastPrompt,
-    /// None: what the last prompt gives is subtracted, and means no more than any other number.
+    /// None: the score of the last prompt is subtracted, but 0 has no meaning.
     Shifted,
 }
 
-/// A ranking by one prompt a passage.
+/// A ranking by one prompt per passage.
 pub(super) struct Pointwise<S> {
     task: Arc<Task>,
     prompts: Option<Vec<Prompt>>,
@@ -31,24 +31,24 @@ pub(super) struct Pointwise<S> {
 }
 
 impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
-    /// Utilities as the prompts give them, without a zero.
+    /// Utilities without a zero, unchanged from the prompts.
     pub fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         Self::with(Zero::None, task, prompts, unit, utility)
     }
 
-    /// Utilities that `utility` itself gives their zero.
+    /// Utilities whose zero `utility` defines.
     pub fn zeroed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         Self::with(Zero::Own, task, prompts, unit, utility)
     }
 
-    /// Utilities minus that of `null`, a prompt without a passage. One number a query: the ranking is the same, and above 0 a
-    /// passage made the query likelier (pointwise mutual information).
+    /// Utilities minus the utility of `null`, a prompt without a passage. One number per query: the ranking is
+    /// unchanged, and above 0 a passage made the query likelier (pointwise mutual information).
     pub fn against(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         prompts.push(null);
         Self::with(Zero::LastPrompt, task, prompts, unit, utility)
     }
 
-    /// As [`Self::against`], where `null` is no fair prompt without a passage.
+    /// As [`Self::against`], if `null` is not a fair prompt without a passage.
     pub fn shifted(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         prompts.push(null);
         Self::with(Zero::Shifted, task, prompts, unit, utility)

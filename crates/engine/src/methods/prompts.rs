@@ -1,4 +1,4 @@
-//! Prompts of a method, and what they may cost.
+//! Prompts of a method, and their cost.
 
 use prefix_scheduler::plan::{Cost, Grow, NodeId, Plan, Segment};
 use prefix_scheduler::scheduler::generator::Kept;
@@ -12,10 +12,10 @@ pub struct PromptShape {
     pub overhead: usize,
 }
 
-/// A prompt to be scored or continued.
+/// A prompt to score or continue.
 #[derive(Debug, Clone)]
 pub struct Prompt {
-    /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
+    /// Its segments, in order. First segments that prompts share are evaluated once.
     pub segments: Vec<Segment>,
     /// A continuation to draw after the last segment. Without it, at least one segment has scored tokens.
     pub grow: Option<Grow>,
@@ -47,12 +47,12 @@ impl Prompt {
 pub struct Budget {
     /// Tokens that may still be evaluated.
     pub tokens: usize,
-    /// The tokens without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
-    /// refuse what only the time forbids.
+    /// The tokens without a latency budget, whose bound is not known beforehand. A method that can answer with less
+    /// need not refuse for lack of time.
     pub counted: usize,
     /// Tokens of the longest prompt that the generator can hold.
     pub context: usize,
-    /// States that are there, where time is the bound.
+    /// Cached prefixes, if time is the bound.
     pub kept: Option<Kept>,
 }
 
@@ -66,20 +66,20 @@ impl Budget {
         plan
     }
 
-    /// The cost of prompts together.
+    /// The total cost of prompts.
     #[must_use]
     pub fn cost(prompts: &[Prompt]) -> Cost {
         Self::plan(prompts).cost()
     }
 
-    /// Tokens of these prompts that take no time: those of states that are restored, but for a tenth, which their copying and the
-    /// attention to them take (docs/experiments/cache.md).
+    /// Tokens of these prompts that take no time: the restored tokens, except a tenth for copying and attention
+    /// (docs/experiments/cache.md).
     pub(crate) fn spared(&self, plan: &Plan) -> usize {
         let restored = self.kept.as_ref().map_or(0, |kept| kept.tokens(plan));
         restored - restored / 10
     }
 
-    /// True if so many tokens may be planned, `spared` of which take no time.
+    /// True if this many tokens may be planned, of which `spared` take no time.
     #[must_use]
     pub const fn suffices(&self, tokens: usize, spared: usize) -> bool {
         tokens <= self.counted && tokens.saturating_sub(spared) <= self.tokens

@@ -1,5 +1,5 @@
-//! log P(query | passage) - log P(query | no passage), each passage alone (question generation, QG; Sachan et al., 2022, UPR).
-//! The subtrahend is one number a query: it changes no order, and gives the utilities a zero.
+//! log P(query | passage) - log P(query | no passage), from single-passage prompts (question generation, QG; Sachan
+//! et al., 2022, UPR). The subtrahend is one number per query: it changes no order, but gives the utilities a zero.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! The prompt that asks for the question which passages answer (question generation; Sachan et al., 2022).
+//! The prompt that asks which question the passages answer (question generation; Sachan et al., 2022).
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction, examples] [passage]* [cue: end of the chat template, "Question:"] [query, scored]
 //! ```
 //!
-//! The cue is a segment of its own but for its last token, whose logits score the query's first: the state after it is the same
-//! for every query, so it can be kept. The caller's instruction and examples ([`PromptPrefix`]) take the place of the built-in
-//! instruction.
+//! The cue is a separate segment, except for its last token, whose logits score the query's first. Every query has
+//! the same prefix up to there, so it can be cached. The caller's instruction and examples ([`PromptPrefix`])
+//! replace the built-in instruction.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) fn overhead_with(prefix: &PromptPrefix, language: &Language) -> usize
     prefix_tokens(prefix, language) + cue(language).len()
 }
 
-/// Tokens of the first segment alone.
+/// Tokens of the first segment.
 pub(crate) fn prefix_tokens(prefix: &PromptPrefix, language: &Language) -> usize {
     prefix.segment(language, INSTRUCTION, CUE).tokens.len()
 }
@@ -39,8 +39,8 @@ fn cue(language: &Language) -> Vec<Token> {
 }
 
 impl PromptPrefix {
-    /// The warning that a prompt prefix is too large to be kept in the generator's cache, if it is. `language` is that of the
-    /// generator, `largest` its scheduler's largest prompt prefix in tokens.
+    /// The warning that a prompt prefix is too large for the generator's cache, if it is. `language` is the
+    /// generator's, `largest` its scheduler's largest prompt prefix in tokens.
     pub(crate) fn not_kept(&self, language: &Language, largest: Option<usize>) -> Option<String> {
         let tokens = if self.is_built_in() { 0 } else { prefix_tokens(self, language) };
         let largest = largest.filter(|largest| tokens > *largest)?;
@@ -54,7 +54,7 @@ impl PromptPrefix {
 /// The parts of the prompt for one query.
 #[derive(Debug, Clone)]
 pub struct QueryPrompt {
-    /// Chat frame, instruction and examples.
+    /// Start of the chat template, instruction and examples.
     pub prefix: Segment,
     /// The cue, and the query's scored tokens.
     pub query: Segment,
@@ -77,7 +77,7 @@ impl QueryPrompt {
         Ok(Self::with_prefix(&task.request.prefix, task.language()?, &task.query))
     }
 
-    /// The prompt with the passages of `order`. The query's own tokens are scored, the passages where `joint`.
+    /// The prompt with the passages of `order`. The query's own tokens are scored, and the passages if `joint`.
     pub(super) fn with(&self, task: &Task, order: &[usize], joint: bool) -> Prompt {
         let passage = |&index: &usize| {
             let tokens = Arc::clone(&task.passages[index]);

@@ -1,4 +1,4 @@
-//! The retriever's own scores, or the given order where a passage has none. Asks no model.
+//! The retriever's own scores, or the input order if a passage has none. Asks no model.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Method for Retriever {
         lacks.then_some("needs a retriever_score of every passage: without, the given order is all that it has")
     }
 
-    /// The caller said how good each passage is.
+    /// The caller gave a score per passage.
     fn tells_copies_apart(&self, _: &RerankRequest) -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use crate::types::{FitReport, FusionReport, RankingStage, ScoreParts};
 use numeric::{descending, real};
 
-/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
+/// Utilities in which a passage that was not evaluated gets the lowest utility of the others, and at most 0.
 pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
     let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
     utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
@@ -12,13 +12,14 @@ pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
 /// The outcome of a method.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scored {
-    /// Utility of each passage; its unit is the method's.
+    /// Utility of each passage, in the method's unit.
     pub utilities: Vec<f64>,
     /// True if a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
     pub has_zero: bool,
-    /// The value that makes the score, if it is not the utility: the fused value of each passage, in the unit of the utilities.
+    /// The values that the scores are made from, if not the utilities: the fused value of each passage, in the unit
+    /// of the utilities.
     pub values: Option<Vec<f64>>,
-    /// Utility of each passage before those of the first places were refined; `None` if none were.
+    /// Utility of each passage before the first places were refined; `None` if none were.
     pub alone: Option<Vec<f64>>,
     /// The fusion, if any.
     pub fusion: Option<FusionReport>,
@@ -26,12 +27,12 @@ pub struct Scored {
     pub score_parts: Vec<ScoreParts>,
     /// The stage that decided each passage's place; empty for a method of one stage.
     pub stages: Vec<RankingStage>,
-    /// Standard error of each, in the same unit.
+    /// Standard error of each utility, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
-    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
+    /// Passages, best first; ties keep the input order. By descending utility, unless the method says otherwise.
     pub ranking: Vec<usize>,
-    /// For each place of the ranking but the last, the probability that its passage outranks the next one. `None` for a method that
-    /// [`outranks_by_value`]: it follows from the values then.
+    /// For each place of the ranking except the last, the probability that its passage outranks the next one.
+    /// `None` for a method that [`outranks_by_value`]: it then follows from the values.
     ///
     /// [`outranks_by_value`]: super::Method::outranks_by_value
     pub outranks_next: Option<Vec<f64>>,
@@ -44,7 +45,7 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// True if any passage was placed by a model, and not by what is known without one.
+    /// True if a model placed any of the passages.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         self.stages.is_empty() || self.stages.iter().any(|stage| *stage != RankingStage::Retriever)
@@ -57,7 +58,7 @@ impl Scored {
         Self { utilities, ranking, unit, ..Self::default() }
     }
 
-    /// A ranking alone: utilities are the number of passages minus the rank.
+    /// Only a ranking: utilities are the number of passages minus the rank.
     #[must_use]
     pub fn by_rank(ranking: Vec<usize>) -> Self {
         let mut utilities = vec![0.0; ranking.len()];

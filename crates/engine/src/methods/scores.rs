@@ -7,7 +7,7 @@ use prefix_scheduler::plan::NodeId;
 use prefix_scheduler::scheduler::generator::Sample;
 use rag_metrics::belief::Verdict;
 
-/// Scores of prompts, as far as they are there: log-probabilities in nats, or logits where these are read.
+/// The available scores of prompts: log-probabilities in nats, or logits if these are requested.
 #[derive(Debug, Clone, Default)]
 pub struct Scores {
     /// The nodes of each prompt in the plan, one per segment.
@@ -16,13 +16,13 @@ pub struct Scores {
     pub(crate) nodes: HashMap<NodeId, Vec<f64>>,
     /// How many nodes of each prompt are still missing.
     pub(crate) missing: Vec<usize>,
-    /// The continuation of each prompt that asked for one, when all are there.
+    /// The continuations of the prompts that requested one, when all are available.
     pub(crate) samples: HashMap<usize, Sample>,
-    /// The score of each passage of the request; empty unless these were asked for.
+    /// The score of each passage of the request; empty unless requested.
     pub(crate) passages: Vec<f64>,
-    /// If each of them is a passage that the model cannot read, so that its score says nothing.
+    /// For each passage, true if the model cannot read it, so that its score is meaningless.
     pub(crate) unreadable: Vec<bool>,
-    /// The verdict on each pair of texts; empty unless these were asked for.
+    /// The verdict on each pair of texts; empty unless requested.
     pub(crate) verdicts: Vec<Verdict>,
 }
 
@@ -39,44 +39,44 @@ impl Scores {
         self.paths.is_empty()
     }
 
-    /// True if all scores of a prompt are there.
+    /// True if all scores of a prompt are available.
     #[must_use]
     pub fn is_complete(&self, prompt: usize) -> bool {
         self.missing.get(prompt).is_some_and(|missing| *missing == 0)
     }
 
-    /// Log-probabilities of the scored tokens of a segment; empty for a segment that is context only.
+    /// Log-probabilities of the scored tokens of a segment; empty for a segment without scored tokens.
     #[must_use]
     pub fn segment(&self, prompt: usize, segment: usize) -> &[f64] {
         let node = self.paths.get(prompt).and_then(|path| path.get(segment));
         node.and_then(|node| self.nodes.get(node)).map_or(&[], Vec::as_slice)
     }
 
-    /// Log-probabilities of the last segment's scored tokens: the query's, where it stands last.
+    /// Log-probabilities of the last segment's scored tokens: the query's, if it comes last.
     #[must_use]
     pub fn last(&self, prompt: usize) -> &[f64] {
         self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
     }
 
-    /// The score of each passage of the request, finite; empty unless these were asked for.
+    /// The score of each passage of the request, finite; empty unless requested.
     #[must_use]
     pub fn passages(&self) -> &[f64] {
         &self.passages
     }
 
-    /// If each of these passages is one that the model cannot read; empty unless scores of passages were asked for.
+    /// For each passage, true if the model cannot read it; empty unless scores of passages were requested.
     #[must_use]
     pub fn unreadable(&self) -> &[bool] {
         &self.unreadable
     }
 
-    /// The verdict on each pair of texts, in their order; empty unless these were asked for.
+    /// The verdict on each pair of texts, in their order; empty unless requested.
     #[must_use]
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts
     }
 
-    /// The continuation of a prompt; `None` for one that asked for none.
+    /// The continuation of a prompt; `None` if it requested none.
     #[must_use]
     pub fn sample(&self, prompt: usize) -> Option<&Sample> {
         self.samples.get(&prompt)

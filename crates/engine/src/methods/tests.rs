@@ -14,7 +14,7 @@ use prefix_scheduler::scripted::ByteTokenizer;
 /// First token of passage 0. The tokenizer's own tokens are bytes and the prompt prefix, which are smaller.
 const FIRST: Token = 1_000;
 
-/// So many passages of eight tokens.
+/// This many passages of eight tokens.
 pub(super) fn task(passages: usize) -> Arc<Task> {
     let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);
     let query = language.query("who?");
@@ -35,20 +35,20 @@ pub(super) fn order(prompt: &Prompt) -> Vec<usize> {
     passages.collect()
 }
 
-/// Number of the label that a prompt ends in.
+/// Number of the label at the end of a prompt.
 pub(super) fn label(prompt: &Prompt) -> usize {
     let last = prompt.segments.last().and_then(|segment| segment.tokens.last()).copied().unwrap();
     usize::try_from(last - Token::from(b'A')).unwrap()
 }
 
-/// Passages that are evaluated for these prompts: those after the same passages count once.
+/// Passage evaluations of these prompts: passages after the same passages count once.
 pub(super) fn blocks(prompts: &[Prompt]) -> usize {
     let orders: Vec<Vec<usize>> = prompts.iter().map(order).collect();
     let beginnings = orders.iter().flat_map(|order| (1..=order.len()).map(|length| &order[..length]));
     beginnings.collect::<HashSet<_>>().len()
 }
 
-/// Labels with the log-odds of a table of scores, one per passage.
+/// Labels with log-odds from a table of scores, one per passage.
 pub(super) fn by_table(table: &[f64]) -> impl Fn(&Prompt) -> f64 {
     move |prompt| table[order(prompt)[label(prompt)]]
 }
@@ -76,7 +76,7 @@ fn scores(prompts: &[Prompt], answer: &dyn Fn(&Prompt) -> f64) -> Scores {
     Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes, ..Scores::default() }
 }
 
-/// The most leading passages that a prompt of one round has in common with one of another.
+/// The most leading passages that a prompt of one round shares with a prompt of another.
 fn common(earlier: &[Prompt], later: &[Prompt]) -> usize {
     let orders = |prompts: &[Prompt]| prompts.iter().map(order).collect::<Vec<_>>();
     let (earlier, later) = (orders(earlier), orders(later));
@@ -90,7 +90,7 @@ pub(super) struct Ran {
     pub scored: Scored,
 }
 
-/// Runs a method on so many passages, within so many tokens.
+/// Runs a method on this many passages, within this many tokens.
 pub(super) fn run(method: &dyn Method, passages: usize, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
     run_on(method, task(passages), tokens, answer)
 }
@@ -121,8 +121,8 @@ pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer
     Ran { rounds, scored }
 }
 
-/// Three were fitted together; the third of them fell below what was read alone. The others keep their own values, so that a
-/// threshold leaves none of them out for its sake.
+/// Stage 3 placed three passages; the third fell below single-passage values. The others keep their values, so that
+/// a threshold does not drop them because of it.
 #[test]
 fn a_passage_that_stage_three_lowers_does_not_lower_what_follows() {
     let stages = [

@@ -26,7 +26,7 @@ impl Changes {
         Self { generators, judge, scorers }
     }
 
-    /// Resolves when a model changed since the last look. The first look resolves at once where a model changed before
+    /// Resolves when a model changes after the last call. The first call resolves at once if a model changed before
     /// it. Never resolves when all workers have ended.
     pub async fn next(&mut self) {
         let generators = self.generators.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
@@ -45,7 +45,7 @@ type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 async fn changed<T>(status: &mut watch::Receiver<T>) {
     if status.changed().await.is_err() {
-        // The worker ended. Its state stays what it is.
+        // The worker ended. Its state no longer changes.
         std::future::pending::<()>().await;
     }
 }

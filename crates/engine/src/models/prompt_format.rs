@@ -1,5 +1,5 @@
-//! A generator with another prompt format, to compare formats on the same weights. Ranking and compression use it; the utility
-//! keeps the configured one.
+//! A generator with another prompt format, to compare formats on the same weights. Ranking and compression use it;
+//! the utility uses the configured one.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::types::EngineError;
 use prefix_scheduler::model::PromptFormat;
 
 impl ServedGenerator {
-    /// This generator, with another prompt format if one is asked for. Position bias and calibrations were measured with its own format, so the
-    /// new generator has none.
+    /// This generator, with another prompt format if requested. Position bias and calibrations were measured with
+    /// its own format, so the new generator has none.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] where the model has no chat template or none that can be applied.
+    /// [`EngineError::Precondition`] if the model has no usable chat template.
     pub fn with_frame(self: &Arc<Self>, frame: Option<PromptFormat>) -> Result<Arc<Self>, EngineError> {
         let Some(frame) = frame.filter(|frame| *frame != self.info.frame_in_use()) else { return Ok(Arc::clone(self)) };
         let tokenizer = Arc::clone(&self.language.tokenizer);

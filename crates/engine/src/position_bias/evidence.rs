@@ -6,27 +6,27 @@ use crate::types::FitReport;
 use moi::Orientation;
 use moi::profile::Origin;
 
-/// Log-likelihood ratio above which a fit found signal: 5 % of fits without any exceed it.
+/// Log-likelihood ratio above which a fit found signal: 5 % of pure noise exceed it.
 const SIGNAL: f64 = 1.35;
-/// The ratio for learning from prompts of one length: 0.1 %. Such a fit takes its shape from a geometric prior where the
-/// scores say nothing, so an endless stream of chance findings would add up to that prior.
+/// The ratio for learning from prompts of one length: 0.1 %. Such a fit takes its shape from a geometric prior if
+/// the scores are not informative, so chance findings would add up to that prior.
 const SIGNAL_BESIDE_PRIOR: f64 = 4.77;
-/// Least correlation of the utilities with the one-passage scores at which those scores settle the direction. Below it, the
-/// two directions differ by chance.
+/// Least correlation of the utilities with the single-passage scores at which these scores determine the direction.
+/// Below it, the two directions differ by chance.
 const ANCHOR_CORRELATION: f64 = 0.5;
-/// Fits remembered to recognise repeated requests.
+/// Remembered fits, to recognise repeated requests.
 const REMEMBERED: usize = 4096;
 
-/// Why the weights of a fit are no evidence of the position bias.
+/// Why the weights of a fit are not evidence of the position bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The scores alone do not determine the weights: the prior decided them (cyclic and Latin designs of N orders).
+    /// The scores do not determine the weights: the prior decided them (cyclic and Latin designs of N orders).
     #[error("not identifiable: the scores do not determine the weights")]
     NotIdentifiable,
     /// The scores do not stand out from noise.
     #[error("without signal: the scores do not stand out from noise")]
     NoSignal,
-    /// The data did not settle which end of the prompt weighs more.
+    /// The data did not show which end of the prompt weighs more.
     #[error("without direction: the data do not settle which end of the prompt weighs more")]
     NoDirection,
 }
@@ -42,7 +42,8 @@ pub fn refusal(fit: &FitReport, origin: Origin) -> Option<Refusal> {
         Orientation::OnePassageScores => {
             fit.anchor_correlation.is_some_and(|correlation| correlation >= ANCHOR_CORRELATION)
         }
-        // Two directions whose objectives differ are weaker evidence than the generator's one-passage scores.
+        // A difference between two directions' objectives is weaker evidence than the generator's single-passage
+        // scores.
         Orientation::Subsets | Orientation::CallerPrior | Orientation::DefaultPrior | Orientation::None => false,
     };
     let prior_has_shape = fit.orientation != Orientation::Lengths;
@@ -53,8 +54,8 @@ pub fn refusal(fit: &FitReport, origin: Origin) -> Option<Refusal> {
     (!settled).then_some(Refusal::NoDirection)
 }
 
-/// The last fits, each by rounded figures: equal requests differ by rounding errors of the generator. A caller who repeats one
-/// request then gives one observation.
+/// The last fits, each by rounded figures, because equal requests differ by the generator's rounding errors. A
+/// caller who repeats one request then gives one observation.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     seen: HashSet<Vec<i64>>,
@@ -62,7 +63,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// True where this fit was not among the last ones.
+    /// True if this fit is not among the last ones.
     pub fn insert(&mut self, fit: &FitReport) -> bool {
         let found = &fit.diagnostics;
         let shares = [found.signal, found.r2.unwrap_or(-1.0), fit.anchor_correlation.unwrap_or(-2.0)];

@@ -1,4 +1,4 @@
-//! Streams of synthetic requests through real fits, and what each requested order does with the profiles.
+//! Streams of synthetic requests through real fits, and the effect of the profiles on each requested order.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn repeated(subject: Subject, values: &[f64], times: u64) -> Profiles {
     let mut profiles = Profiles::default();
     let last = values.len() - 1;
     for index in 0..times {
-        // A spread of 0.02 about the values, in opposite directions at both ends, so that sums stay.
+        // A spread of 0.02 around the values, in opposite directions at both ends, so that the sums stay.
         let step = if index % 2 == 0 { 0.02 } else { -0.02 };
         let mut row = values.to_vec();
         row[0] += step;
@@ -49,7 +49,7 @@ fn gauss(source: &mut ChaCha8Rng) -> f64 {
     (0..12).map(|_| source.random::<f64>()).sum::<f64>() - 6.0
 }
 
-/// A request on `orders` by a generator with these position weights; shorter prompts are weighted by the first of them.
+/// A request on `orders` by a generator with these position weights; shorter prompts use the first of them.
 fn request(orders: &[Vec<usize>], weights: &[f64], noise: f64, seed: u64) -> FitReport {
     let mut source = ChaCha8Rng::seed_from_u64(seed);
     let n = weights.len();
@@ -82,7 +82,7 @@ fn random(n: usize, seed: u64) -> Vec<Vec<usize>> {
     design::orders(Design::Random, n, 3 * n, seed, &|| false).unwrap()
 }
 
-/// The prior alone shapes fits of N cyclic or Latin orders; learnt, it would come back as a measurement.
+/// Only the prior shapes fits of N cyclic or Latin orders; learnt, it would look like a measurement.
 #[test]
 fn fits_that_the_prior_decided_are_not_learnt() {
     for design in [Design::Cyclic, Design::Latin] {
@@ -111,7 +111,7 @@ fn fits_that_the_prior_decided_are_not_learnt() {
     assert_eq!(refusal(&weak, Origin::Learnt), Some(Refusal::NoSignal));
 }
 
-/// No request of a flat stream is arranged otherwise than best first, whole orders or beginnings.
+/// Every request of a flat stream, with whole orders or prefixes, is arranged best first.
 #[test]
 fn a_thousand_flat_requests_change_no_order() {
     for whole in [true, false] {
@@ -148,7 +148,7 @@ fn a_recency_stream_is_learnt_in_any_order_of_its_requests() {
     }
 }
 
-/// Other callers' traffic decides nobody's order unless the operator or the caller asks for it.
+/// Other callers' traffic affects an order only if the operator or the caller asks for it.
 #[test]
 fn learnt_profiles_need_the_operator_or_the_caller() {
     let position_bias = learnt(repeated(Subject::Question, &[0.1, 0.2, 0.7], 40));
@@ -165,7 +165,8 @@ fn learnt_profiles_need_the_operator_or_the_caller() {
     assert_eq!((arranged.order, arranged.ground), (vec![5, 3, 8], Ground::Profile(basis)), "the calibrated one wins");
 }
 
-/// Of answers the operator's own measurement counts first, then the program's. Profiles of the question come after both.
+/// Among answer profiles the operator's measurement counts first, then the program's. Profiles of the question come
+/// after both.
 #[test]
 fn a_built_in_profile_counts_where_no_answer_profile_is_calibrated() {
     let built_in = repeated(Subject::Answer, &[-1.0, 0.0, 1.0], LEAST_LABELLED);
@@ -179,7 +180,8 @@ fn a_built_in_profile_counts_where_no_answer_profile_is_calibrated() {
     }
     let five = position_bias.arrange(&[5, 3, 8, 1, 0], ContextOrder::Auto).unwrap();
     assert_eq!(five.ground, Ground::NoProfile, "three positions say nothing of five");
-    // The likelihood of a question says less of an arrangement than that of an answer, whoever measured it.
+    // The likelihood of a question is weaker evidence for an arrangement than that of an answer, whoever measured
+    // it.
     let mut own = repeated(Subject::Question, &[0.7, 0.2, 0.1], 40);
     position_bias.recalibrate(own.clone());
     assert_eq!(arranged(ContextOrder::Auto).ground, Ground::Profile(basis));
@@ -240,7 +242,7 @@ fn a_profile_is_refused_only_where_there_is_none() {
     assert_eq!((arranged.order, arranged.ground), (vec![1, 0, 2], Ground::NoProfile), "one observation has no error");
 }
 
-/// A write that hung wrote earlier profiles over later ones, and the end of the process did not wait for it.
+/// A hanging write wrote earlier profiles over later ones, and the end of the process did not wait for it.
 #[test]
 fn the_last_profiles_are_written_last() {
     let (hang, hanging) = std::sync::mpsc::channel::<()>();
@@ -266,7 +268,7 @@ fn the_last_profiles_are_written_last() {
         let first = scope.spawn(|| bias.save());
         enter.recv().unwrap();
         bias.learn(&other);
-        // A request does not wait for the write that hangs: this would not come back.
+        // A request does not wait for the hanging write: this would not return.
         bias.save_unless_busy();
         let last = scope.spawn(|| bias.save());
         std::thread::sleep(std::time::Duration::from_millis(50));

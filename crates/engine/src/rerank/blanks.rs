@@ -1,25 +1,27 @@
-//! Passages without text. Stores hold such chunks and clients send them; one must not cost the others their ranking.
+//! Passages without text. Stores hold such chunks and clients send them; one of them must not fail the whole
+//! request.
 //!
-//! No model reads them. They are ranked last with the score 0, or left out if the request chooses by score. A warning names them.
+//! No model reads them. They are ranked last with the score 0, or left out if the request selects by score. A
+//! warning names them.
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::types::{EngineError, Passage, Ranked, RankingStage, RerankEvent, RerankRequest, Reranked};
 
-/// Most texts that a warning names.
+/// Most positions that a warning names.
 const NAMED: usize = 3;
 
-/// The places of the elements without text in a list, and of the others.
+/// The positions of the elements without text in a list, and of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Blanks {
-    /// Places in the caller's list of the elements that are read.
+    /// Positions in the caller's list of the elements with text.
     read: Vec<usize>,
-    /// Places of the blank ones.
+    /// Positions of the blank ones.
     blank: Vec<usize>,
 }
 
 impl Blanks {
-    /// Blank elements at these places.
+    /// Blank elements at these positions.
     pub fn at(mut blank: Vec<usize>) -> Self {
         blank.sort_unstable();
         Self { read: Vec::new(), blank }
@@ -40,12 +42,12 @@ impl Blanks {
         blanks
     }
 
-    /// Places of the blank elements.
+    /// Positions of the blank elements.
     pub fn places(&self) -> &[usize] {
         &self.blank
     }
 
-    /// The place in the caller's list of the element with this index among those that are read.
+    /// The position in the caller's list of the element with this index among those with text.
     pub fn place(&self, index: usize) -> usize {
         self.read.get(index).copied().unwrap_or(index)
     }
@@ -55,19 +57,20 @@ impl Blanks {
         error.at_passage(|index| Some(self.place(index)))
     }
 
-    /// The warning about the blank elements; `list` is the caller's name of the list, and `then` says what becomes of them.
+    /// The warning about the blank elements; `list` is the caller's name of the list, and `then` says what happens
+    /// to them.
     pub fn warning(&self, list: &str, then: &str) -> Option<String> {
         let are = if self.blank.len() == 1 { "is" } else { "are" };
         let named = || format!("{} {are} empty: {then}", places_of(list, &self.blank));
         (!self.blank.is_empty()).then(named)
     }
 
-    /// The warning of a measurement, whose prompts read nothing of a blank passage.
+    /// The warning of a measurement, whose prompts leave blank passages out.
     pub fn unread(passages: &[Passage]) -> Option<String> {
         Self::of(passages, Passage::is_blank).warning("passages", "left out of prompts")
     }
 
-    /// Puts the blank passages back into an answer about the others: behind them, until there are `most` results.
+    /// Adds the blank passages to an answer about the others: after them, until there are `most` results.
     pub(super) fn put_back(&self, most: usize, answer: &mut Reranked) {
         for passage in &mut answer.passages {
             passage.index = self.place(passage.index);
@@ -101,13 +104,15 @@ impl Blanks {
         }));
     }
 
-    /// Most results of a request if it wants blank passages, else 0: a passage without text helps nobody, and reaches no threshold.
+    /// Most results of a request if it wants blank passages, else 0: a passage without text never helps and reaches
+    /// no threshold.
     pub(super) fn most(request: &RerankRequest) -> usize {
         let chooses = request.score_threshold.is_some() || request.only_helpful || request.auto_k;
         if chooses { 0 } else { request.top_n.unwrap_or(usize::MAX) }
     }
 
-    /// Does `work` on the passages that are read, and reports its orders to `listener` by the places in the caller's list.
+    /// Runs `work` on the passages with text, and reports its orders to `listener` by the positions in the caller's
+    /// list.
     pub(super) async fn told<T>(
         &self,
         listener: Option<UnboundedSender<RerankEvent>>,
@@ -117,7 +122,7 @@ impl Blanks {
         let (sender, mut events) = unbounded_channel();
         let mut work = std::pin::pin!(work(Some(sender)));
         let tell = |event| {
-            // A listener that left is the caller's business.
+            // A listener that left is not an error.
             let _ = listener.send(self.placed(event));
         };
         let outcome = loop {
@@ -127,7 +132,7 @@ impl Blanks {
                 outcome = &mut work => break outcome,
             }
         };
-        // The answer may have overtaken events that were sent before it.
+        // The answer may overtake events that were sent before it.
         while let Ok(event) = events.try_recv() {
             tell(event);
         }
@@ -145,7 +150,7 @@ impl Blanks {
     }
 }
 
-/// Places in a list, as a warning names them: the first ones, and how many more there are.
+/// Positions in a list for a warning: the first ones, and how many more there are.
 pub fn places_of(list: &str, places: &[usize]) -> String {
     let named = places.iter().take(NAMED).map(|place| format!("{list}[{place}]"));
     let named = named.collect::<Vec<_>>().join(", ");

@@ -1,13 +1,13 @@
-//! Bounds of a ranking: its budgets, and what is reserved for the steps after it.
+//! Bounds of a ranking: its budgets, and the reserve for later steps.
 
 use crate::types::RerankRequest;
 use numeric::count;
 
-/// Most tokens that a request may evaluate, what is reserved included.
+/// Most tokens that a request may evaluate, including reserved ones.
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
     pub tokens: usize,
-    /// The tokens without the bound of a latency budget.
+    /// The tokens without a latency budget.
     pub counted: usize,
 }
 
@@ -16,21 +16,22 @@ pub(super) struct Allowed {
 pub(super) struct Reserved {
     /// Tokens.
     pub tokens: usize,
-    /// Tokens of them for another generator than the one that scores.
+    /// The share of these for another generator than the one that scores.
     pub other_tokens: usize,
     /// Milliseconds that other models take.
     pub other_ms: f64,
 }
 
-/// Tokens that a generator of this speed reads within the latency budget less `other_ms`; `None` without a budget or a speed.
+/// Tokens that a generator of this speed reads within the latency budget minus `other_ms`; `None` without a budget
+/// or a speed.
 pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, other_ms: f64) -> Option<usize> {
     let (budget, speed) = request.latency_budget_ms.zip(speed)?;
     Some(count(speed * (budget - other_ms).max(0.0) / 1e3))
 }
 
 impl RerankRequest {
-    /// True if a time, or a number of tokens that so many are near to, may have left something unread. What was read then says
-    /// nothing of what all takes.
+    /// True if a time limit, or a token limit close to `tokens`, may have cut the work short. The cost is then not
+    /// typical.
     pub(super) fn was_bounded(&self, tokens: usize) -> bool {
         self.latency_budget_ms.is_some() || self.token_budget.is_some_and(|budget| tokens > budget / 2)
     }

@@ -43,7 +43,7 @@ pub(crate) fn check_request(request: &RerankRequest, limits: &Limits) -> Result<
         let problem = "must not be empty with moi.position_prior, which has a weight for each passage";
         return invalid(format!("passages[{first}].text"), problem.into());
     }
-    // The method reads the others.
+    // The method ranks only passages with text.
     let mut read = request.clone();
     Blanks::take(&mut read.passages, Passage::is_blank);
     if read.passages.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn repeated_id(passages: &[Passage]) -> Option<String> {
 }
 
 impl RerankRequest {
-    /// Refuses options that no list could be reranked with. For commands, which would find them with every list.
+    /// Refuses options that are invalid for every list. For commands, which would otherwise fail with each list.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
@@ -79,7 +79,7 @@ impl RerankRequest {
                 format!("is measured at the speed of the generator, and {} asks another model", method.name());
             return invalid("latency_budget_ms", problem);
         }
-        // True if the generator is such a reranker is known when its prompts are put together.
+        // The generator may be such a reranker, which is only known when its prompts are built.
         let taken = method.takes_prefix() || (self.prefix.examples.is_empty() && method.knows_rerankers());
         if !self.prefix.is_built_in() && !taken {
             let problem =

@@ -13,32 +13,32 @@ use crate::types::{
 use numeric::real;
 use prefix_scheduler::call::{Call, Stage};
 
-/// Share of the tokens that is kept if the request says nothing.
+/// Share of the tokens to keep if the request sets none.
 const RATIO: f64 = 0.5;
 
 impl Reranked {
-    /// True if the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
-    /// nothing.
+    /// True if the request asked for a compression that had nothing to read: its cost is not typical, so it is not
+    /// learnt.
     pub(super) fn has_idle_compression(&self, request: &RerankRequest) -> bool {
         request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.passages_read == 0)
     }
 }
 
 impl Compression {
-    /// True if nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
+    /// True if nothing would be dropped from any `returned` texts of these lengths in tokens.
     pub(super) fn keeps_all(&self, lengths: Vec<usize>, returned: usize) -> bool {
         !self.reads() || self.target_tokens.is_some_and(|target| target >= longest(lengths, returned))
     }
 
-    /// The share of so many tokens that is kept.
+    /// The share of this many tokens to keep.
     pub(super) fn share(&self, tokens: usize) -> f64 {
         let target = self.target_tokens.map(|target| real(target) / real(tokens.max(1)));
         target.or(self.ratio).unwrap_or(RATIO).min(1.0)
     }
 }
 
-/// Tokenises what is to be compressed for the generator that scores, so that its cost is known before any work. `None` if the
-/// request does not ask for it.
+/// Tokenises the texts to compress for the generator that scores, so that the cost is known before any work. `None`
+/// if the request does not ask for it.
 pub(super) async fn compressor(
     call: &Call,
     limits: Limits,
@@ -49,7 +49,7 @@ pub(super) async fn compressor(
     let (model, request) = (Arc::clone(model), request.clone());
     let _timed = call.stage(Stage::Tokenise);
     let started = Instant::now();
-    // It asks which passages are kept.
+    // It checks which passages are cached.
     let lane = model.scheduler.lane();
     let work = move |call: &Call| Compressor::new(call, model, limits, options, &request);
     let mut compressor = call.compute_in(lane, work).await?;
@@ -75,7 +75,7 @@ pub(super) async fn compress(
         let (plan, spared);
         (plan, nodes, spared) = compressor.plan(&ranking[..read], &alone);
         placed.usage.naive_tokens += plan.cost().naive_tokens + spared;
-        // Selective-Context needs nothing where the ranking scored all of them.
+        // Selective-Context needs nothing if the ranking scored all passages.
         if !plan.is_empty() {
             let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
             placed.usage.add(&outcome);
@@ -88,7 +88,7 @@ pub(super) async fn compress(
     let (options, order) = (compressor.options, placed.arrangement.order.clone());
     let texts: Vec<String> = ranking.iter().map(|&index| request.passages[index].text.clone()).collect();
     let work = move |call: &Call| {
-        // A target of all tokens asks nobody.
+        // A target of all tokens needs no model.
         let whole = nodes.is_empty();
         let mut left: Vec<String> = if whole { texts.clone() } else { vec![String::new(); texts.len()] };
         let mut read = Vec::with_capacity(nodes.len());
@@ -132,7 +132,7 @@ pub(super) async fn compress(
     Ok(())
 }
 
-/// Warnings: how many passages were cut to be read, and how many could not be divided.
+/// Warnings: how many passages were cut to fit, and how many could not be divided.
 fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec<String> {
     let so_many =
         |number: usize| if number == 1 { "1 passage was".to_owned() } else { format!("{number} passages were") };

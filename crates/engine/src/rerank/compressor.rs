@@ -1,15 +1,15 @@
-//! The prompts of a compression, their cost, and what is left of the texts by their scores.
+//! The prompts of a compression, their cost, and the resulting texts.
 //!
 //! ```text
 //! P(passage)          [prompt prefix of question generation]                    [passage, scored] [two tokens of the cue]
 //! P(passage | query)  [prompt prefix of question generation] [Question: query]  [passage, scored]
 //! ```
 //!
-//! The first prompt is where most ranking methods begin. Where much of a list is returned, the ranking scores the passages for
-//! the compression as it reads them (`alone`), and the first prompt is not read again. Where the states of
-//! passages are kept with their scores, it costs one token a passage: the first of the cue, which makes the passage's state one
-//! that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts differ in the query
-//! alone, so their difference is its doing.
+//! The first prompt is the prefix of most ranking methods. If much of a list is returned, the ranking also scores
+//! the passages for the compression (`alone`), and the first prompt is not evaluated again. If passages are cached
+//! with their scores, it costs one token per passage: the first of the cue, which makes the passage cacheable.
+//! Selective-Context needs only the first prompt, whatever the query. The two prompts differ only in the query,
+//! which therefore explains the difference of their scores.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -26,28 +26,29 @@ use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::plan::{NodeId, Plan, Segment, Token};
 
-/// Spread of the shares over the ranks if the request says nothing (`dynamic_context_compression_ratio` of the authors'
-/// demonstrations).
+/// Spread of the shares over the ranks if the request sets none (`dynamic_context_compression_ratio` in the
+/// authors' demonstrations).
 const SPREAD: f64 = 0.3;
 
-/// One passage that is not read again pays for the logits of so many that the ranking reads: logits of all tokens cost about a
-/// quarter of reading a passage (27 % with 135 million weights), and reading it again costs that, too.
+/// Each passage evaluation saved pays for the logits of this many passages in the ranking. Logits of all tokens add
+/// about a quarter of a passage evaluation (27 % with 135 million weights), and a second evaluation needs them,
+/// too.
 const PAYS_FOR: usize = 5;
 
-/// Bytes behind a cut in which its word ends, if it is one.
+/// Bytes after a cut in which its word must end.
 const LOOKAHEAD: usize = 256;
 
-/// A passage as it stands in prompts, and the tokens of its text.
+/// A passage in the form of the prompts, and the tokens of its text.
 pub(super) struct Tokenised {
     prompt: Arc<[Token]>,
-    /// Tokens of the whole text, the cut part included.
+    /// Tokens of the whole text, including the cut part.
     pub body: Vec<Token>,
-    /// Tokens of the text that stand in the prompt, as a range of the prompt's.
+    /// Tokens of the text in the prompt, as a range of the prompt's.
     place: Range<usize>,
 }
 
 impl Tokenised {
-    /// Tokens of the text that are not read.
+    /// Tokens of the text that were cut.
     pub const fn cut(&self) -> usize {
         self.body.len() - (self.place.end - self.place.start)
     }
@@ -58,11 +59,11 @@ impl Tokenised {
 pub(super) struct Nodes {
     /// After the prompt prefix; `None` if the ranking scored it.
     alone: Option<NodeId>,
-    /// After the query; `None` for a method that does not look at it.
+    /// After the query; `None` for a method that ignores it.
     asked: Option<NodeId>,
 }
 
-/// A request's passages, ready to be compressed once it is known which are returned.
+/// A request's passages, ready for compression once the returned ones are known.
 pub(super) struct Compressor {
     pub options: Compression,
     pub model: Arc<ServedGenerator>,
@@ -70,15 +71,15 @@ pub(super) struct Compressor {
     /// Milliseconds that the tokenising took.
     pub tokenise_ms: f64,
     prefix: Segment,
-    /// The query; `None` for a method that does not look at it.
+    /// The query; `None` for a method that ignores it.
     question: Option<Segment>,
     after: Segment,
     /// Most passages that are returned.
     returned: usize,
-    /// True if all of the texts stay whatever the ranking: nothing is read.
+    /// True if every ranking keeps all texts: nothing is evaluated.
     whole: bool,
-    /// Passages that the ranking should score as well, if its prompts begin with them; `None` if nothing is read, or the ranking
-    /// asks no generator. One that does asks the generator that reads for the compression.
+    /// Passages that the ranking should also score, if its prompts begin with them; `None` if nothing is evaluated
+    /// or the ranking asks no generator. Otherwise ranking and compression use the same generator.
     pub wanted: Option<Arc<WantedScores>>,
 }
 
@@ -105,7 +106,7 @@ impl Compressor {
         let returned = request.top_n.unwrap_or(usize::MAX).min(tokens.len());
         let whole = options.keeps_all(tokens.iter().map(PassageTokens::body_len).collect(), returned);
         let prompts: Vec<Arc<[Token]>> = if whole {
-            // No prompt is made of them, so they need not fit one.
+            // No prompt uses them, so they need not fit one.
             tokens.iter().map(|text| text.cut(usize::MAX).0.into()).collect()
         } else {
             let asked = question.as_ref().map_or(0, |question| question.tokens.len());
@@ -134,8 +135,8 @@ impl Compressor {
         Ok(compressor)
     }
 
-    /// The passages that the ranking should score, none unless enough are read for the compression that it pays. A passage that is kept
-    /// from earlier requests without scores, and not with them, is left out: the ranking would read it for its scores.
+    /// The passages that the ranking should score; none unless the compression needs enough of them. A passage that
+    /// is cached without scores is left out: the ranking would evaluate it again for its scores.
     fn worth_scoring(&self) -> HashSet<Arc<[Token]>> {
         if self.read_at_most() * PAYS_FOR < self.passages.len() {
             return HashSet::new();
@@ -153,7 +154,7 @@ impl Compressor {
         prompts().zip(&nodes).filter(|(_, node)| is_worth(node)).map(|(passage, _)| passage).collect()
     }
 
-    /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.
+    /// Most passages to evaluate for the compression, for any ranking. LongLLMLingua may take the shortest ones.
     fn read_at_most(&self) -> usize {
         if self.options.method == CompressionMethod::SelectiveContext {
             return self.returned;
@@ -165,7 +166,7 @@ impl Compressor {
         lingua::coarse(&lengths, self.options.share(most) * real(most))
     }
 
-    /// Upper bound on the tokens that the compression evaluates: the longest passages may be those that are returned.
+    /// Upper bound on the tokens of the compression: the longest passages may be returned.
     pub fn cost(&self) -> usize {
         if self.whole {
             return 0;
@@ -176,8 +177,8 @@ impl Compressor {
         alone + self.question.as_ref().map_or(0, |question| question.tokens.len() + read)
     }
 
-    /// The target in tokens for the passages of `ranking`, best first, and how many of them are read for it. A ratio
-    /// is a share of the tokens that can be read: what was cut is lost in any case.
+    /// The target in tokens for the passages of `ranking`, best first, and how many of them to evaluate. A ratio is
+    /// a share of the tokens that fit the prompt; cut text is lost in any case.
     pub fn target(&self, ranking: &[usize]) -> (f64, usize) {
         let all = ranking.iter().map(|&index| self.passages[index].body.len()).collect();
         let lengths: Vec<usize> = ranking.iter().map(|&index| self.passages[index].place.len()).collect();
@@ -191,8 +192,9 @@ impl Compressor {
         (target, read)
     }
 
-    /// The prompts of these passages, and the nodes of each: alone, unless the ranking scored it, and after the query. Beside
-    /// them what the prompts that the ranking spared would have taken without sharing.
+    /// The prompts of these passages, and each passage's nodes: without the query, unless the ranking scored it,
+    /// and after the query. Also returns the tokens without sharing of the prompts that the ranking made
+    /// unnecessary.
     pub fn plan(&self, read: &[usize], known: &SinglePassageScores) -> (Plan, Vec<Nodes>, usize) {
         let (mut plan, mut spared) = (Plan::new(), 0);
         let nodes = read.iter().map(|&index| {
@@ -212,7 +214,7 @@ impl Compressor {
         (plan, nodes, spared)
     }
 
-    /// A passage's log-probabilities in both prompts, by the scores of their nodes and what the ranking knows.
+    /// A passage's log-probabilities in both prompts, from the scores of their nodes and of the ranking.
     pub fn scores<'a>(
         &self,
         index: usize,
@@ -225,7 +227,8 @@ impl Compressor {
         (nodes.alone.map_or_else(ranked, of), nodes.asked.map(of))
     }
 
-    /// The worth of each token of a passage's text: its self-information, or what the query adds to its log-probability.
+    /// The value of each token of a passage's text: its self-information, or the change of its log-probability by
+    /// the query.
     pub fn values(&self, index: usize, alone: &[f64], asked: Option<&[f64]>) -> Result<Vec<f64>, EngineError> {
         let place = self.passages[index].place.clone();
         let of = |scores: &[f64]| scores.get(place.clone()).map(<[f64]>::to_vec);
@@ -240,7 +243,7 @@ impl Compressor {
         Ok(values)
     }
 
-    /// The texts of the read passages with their units, and which of these are kept, best passage first.
+    /// For the evaluated texts, best passage first, which units to keep.
     pub fn chosen(&self, texts: &[(Text<'_>, Vec<Valued>)], target: f64) -> Vec<Vec<bool>> {
         let all: Vec<Vec<Valued>> = texts.iter().map(|(_, units)| units.clone()).collect();
         match self.options.method {
@@ -268,9 +271,9 @@ pub(super) struct Text<'a> {
     given: &'a str,
     ends: Vec<usize>,
     pub units: Vec<Range<usize>>,
-    /// True if the tokens that were read spell the text, or its beginning. If not, it is one unit.
+    /// True if the evaluated tokens spell the text, or its beginning. If not, it is one unit.
     pub aligned: bool,
-    /// Tokens of the text that were not read.
+    /// Tokens of the text that were cut.
     cut: usize,
 }
 
@@ -278,13 +281,13 @@ impl<'a> Text<'a> {
     pub fn new(compressor: &Compressor, index: usize, given: &'a str) -> Self {
         let passage = &compressor.passages[index];
         let tokenizer = &compressor.model.language.tokenizer;
-        // A cut at the end leaves the first tokens. The cut at the beginning is for other protocols, which do not compress.
+        // A cut at the end leaves the first tokens. Only protocols without compression cut at the beginning.
         let read = &passage.body[..passage.place.len()];
         let pieces: Vec<Vec<u8>> = read.iter().map(|token| tokenizer.bytes(&[*token])).collect();
         Self::spelled(given, &pieces, passage.cut(), compressor.options.unit())
     }
 
-    /// A text of which these are the first tokens, as bytes, and so many were cut. Without tokens it has no unit.
+    /// A text whose first tokens are `pieces`, as bytes, with `cut` tokens cut off. Without tokens it has no unit.
     fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: CompressionUnit) -> Self {
         let mut spelled = format!(" {}", given.trim());
         if pieces.is_empty() {
@@ -292,14 +295,14 @@ impl<'a> Text<'a> {
         }
         let found = units::ends(&spelled, pieces).filter(|ends| cut > 0 || ends.last() == Some(&spelled.len()));
         let Some(mut ends) = found else {
-            // The tokens in their own spelling are what was read; a character may be cut at their end.
+            // The tokens' spelling is what the model read; it may end within a character.
             let read = String::from_utf8_lossy(&pieces.concat()).into_owned();
             let spelled = read.trim_end_matches('\u{fffd}').trim().to_owned();
             let whole = 0..pieces.len();
             return Self { spelled, given, ends: Vec::new(), units: vec![whole], aligned: false, cut };
         };
         if cut > 0 {
-            // The last tokens may be a part of a word. The next characters decide.
+            // The last tokens may be part of a word. The next characters decide.
             let end = ends.last().copied().unwrap_or(0);
             let near = (end + LOOKAHEAD..spelled.len()).find(|at| spelled.is_char_boundary(*at));
             spelled.truncate(near.unwrap_or(spelled.len()));
@@ -313,7 +316,7 @@ impl<'a> Text<'a> {
         Self { spelled, given, ends, units, aligned: true, cut }
     }
 
-    /// The text of the kept units: the given text itself if all are kept and nothing was cut.
+    /// The text of the kept units: the original text if all are kept and nothing was cut.
     pub fn left(&self, kept: &[bool]) -> String {
         if self.cut == 0 && kept.iter().all(|kept| *kept) {
             return self.given.to_owned();

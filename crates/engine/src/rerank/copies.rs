@@ -1,8 +1,8 @@
-//! Documents with equal text: the ranking reads each of them once, and copies share what was found.
+//! Documents with equal text: the ranking evaluates each once, and copies share the result.
 //!
-//! A copy is a passage with the title and the text of another one of its request. In prompts that hold several passages two copies
-//! stand at different places, so they would get different utilities. The methods therefore rank the documents, and the copies of a
-//! document take its utility and score. Its retriever's score is the highest of its copies.
+//! A copy is a passage with the same title and text as another one of its request. In prompts with several passages
+//! two copies would have different positions, and so different utilities. The methods therefore rank documents, and
+//! copies get the utility and score of their document. A document's retriever score is the highest of its copies.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Every passage is a document of its own for a method that tells copies apart.
+    /// Each passage is a separate document for a method that tells copies apart.
     pub fn of(request: &RerankRequest) -> Self {
         let passages = request.passages.len();
         if request.method().tells_copies_apart(request) {
@@ -36,7 +36,7 @@ impl Copies {
         Self { documents, passages }
     }
 
-    /// If any passage is a copy.
+    /// True if any passage is a copy.
     pub const fn any(&self) -> bool {
         self.documents.len() < self.passages
     }
@@ -58,7 +58,7 @@ impl Copies {
         self.documents.iter().map(largest).collect()
     }
 
-    /// The value of each passage, from that of each document.
+    /// The value of each passage, from the value of its document.
     pub fn spread<T: Copy + Default>(&self, of_documents: &[T]) -> Vec<T> {
         let mut of_passages = vec![T::default(); self.passages];
         for (copies, &value) in self.documents.iter().zip(of_documents) {
@@ -74,9 +74,9 @@ impl Copies {
         documents.iter().flat_map(|&document| self.documents[document].iter().copied()).collect()
     }
 
-    /// The passages of ranked documents, `index` of each being that of the document. Copies stand directly behind each other, and with
-    /// the documents of the same value in the order of the request, where the method left these in theirs. Nothing tells them apart, so a
-    /// method that says how surely a passage outranks the next one says 0.5.
+    /// The passages of ranked documents; each `index` is the document's. Copies are adjacent. Documents of equal
+    /// value that the method left in the order of the request are merged in that order with their copies. Nothing
+    /// distinguishes them, so `outranks_next` is 0.5, if the method reports it.
     pub fn ranked(&self, documents: Vec<Ranked>, scored: &Scored) -> Vec<Ranked> {
         if !self.any() {
             return documents;

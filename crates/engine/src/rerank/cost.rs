@@ -14,7 +14,7 @@ impl Driver<'_> {
         Allowed { tokens: within.unwrap_or(usize::MAX).min(counted), counted }
     }
 
-    /// Tokens planned and reserved so far that take time.
+    /// Planned and reserved tokens that take time.
     pub(super) fn evaluated(&self) -> usize {
         self.planned - self.spared + self.reserved.tokens
     }
@@ -29,8 +29,9 @@ impl Driver<'_> {
         EngineError::Budget { needed, allowed: allowed.tokens }
     }
 
-    /// The budget of the next round. Cached tokens are free if time is the bound, but not if the number of tokens is the bound, so
-    /// that equal requests get equal rounds. What a compression wants scored is read again where its state has no scores.
+    /// The budget of the next round. Cached tokens are free if time is the bound. They count if the number of
+    /// tokens is the bound, so that equal requests get equal rounds. Passages that a compression wants scored are
+    /// evaluated again if they are cached without scores.
     pub(super) fn left(&self, allowed: Allowed, context: usize) -> Budget {
         let counted = allowed.counted.saturating_sub(self.planned + self.reserved.tokens);
         let tokens = allowed.tokens.saturating_sub(self.evaluated()).min(counted);
@@ -40,7 +41,7 @@ impl Driver<'_> {
         Budget { tokens, counted, context, kept }
     }
 
-    /// The first round of a request; nothing is evaluated.
+    /// The first round of a request, without evaluation.
     pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
         let allowed = self.allowed(&request);
         let begun = self.begin(request, None).await?;

@@ -1,8 +1,8 @@
-//! Carries out a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, reports progress
-//! and of orders on the way, and hands the scores back, until the method has what it needs.
+//! Runs a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, reports
+//! progress and interim orders, and returns the scores to the method, until it is done.
 //!
-//! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
-//! may be computed beside them; it is cancelled when the scores are complete.
+//! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim
+//! order at a time may be computed in parallel; it is cancelled when the scores are complete.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ use prefix_scheduler::model::entailment::TextPair;
 use prefix_scheduler::plan::{Cost, NodeId, Plan};
 use prefix_scheduler::scheduler::generator::{Event, Outcome, Rounds};
 
-/// A method at work on a request.
+/// A method that runs for a request.
 pub(super) struct Driver<'a> {
     pub call: &'a Call,
     /// The generator that scores; `None` for a method that asks none.
     pub model: Option<Arc<ServedGenerator>>,
-    /// Tokens per second at which the generator that scores and compresses reads prompts; `None` before it has worked.
+    /// Tokens per second at which the generator that scores and compresses reads prompts; `None` until it has
+    /// worked.
     pub speed: Option<f64>,
     /// The other models.
     pub models: &'a Models,
@@ -39,12 +40,12 @@ pub(super) struct Driver<'a> {
     /// Reserved for the steps after the ranking.
     pub reserved: Reserved,
     pub listener: Option<UnboundedSender<RerankEvent>>,
-    /// True if interim orders are reported. Orders before a later fusion would mislead.
+    /// True if interim orders are reported. They would mislead before a later fusion.
     pub tells_interim: bool,
     pub usage: Usage,
-    /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
+    /// Tokens of the rounds so far. Cached tokens count, so that equal requests get equal rounds.
     pub planned: usize,
-    /// Tokens of `planned` that take no time, as known when they were planned; 0 if time is no bound.
+    /// The part of `planned` that takes no time, as known at planning; 0 if time is not a bound.
     pub spared: usize,
     /// Bounds that the lists of the request share.
     pub quota: Quota,
@@ -54,7 +55,7 @@ pub(super) struct Driver<'a> {
     pub single: SinglePassageScores,
     /// The passages of each document that is ranked.
     pub copies: Copies,
-    /// Documents of the request: the first interim order comes when so many prompts are scored, or half of them all.
+    /// Documents of the request: the first interim order comes when this many prompts, or half of all, are scored.
     pub passages: usize,
 }
 
@@ -73,11 +74,11 @@ pub(super) struct Begun {
     warnings: Vec<String>,
 }
 
-/// The ranking is shared between the driver and an interim order on its way.
+/// The ranking is shared between the driver and an interim order in flight.
 pub(super) type Shared = Arc<Mutex<Box<dyn Ranking>>>;
 
 pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
-    // A panic inside a method ends its request; nobody reads the state after it.
+    // A panic inside a method ends its request, and the state is not used again.
     ranking.lock()
 }
 
@@ -85,9 +86,9 @@ pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
 pub(super) struct Round {
     pub plan: Plan,
     pub cost: Cost,
-    /// Tokens that take no time; 0 if time is no bound.
+    /// Tokens that take no time; 0 if time is not a bound.
     pub spared: usize,
-    /// True if what is left of the budget suffices.
+    /// True if the rest of the budget suffices.
     affordable: bool,
     paths: Vec<Vec<NodeId>>,
     /// The node of each prompt's continuation.
@@ -96,7 +97,7 @@ pub(super) struct Round {
     shares: usize,
     /// [`Ranking::fits`].
     fits: bool,
-    /// Nodes that are scored for the compression only. The method does not see them.
+    /// Nodes scored only for the compression. The method does not see them.
     beside: HashSet<NodeId>,
 }
 
@@ -108,7 +109,7 @@ pub(super) enum Step {
 }
 
 impl<'a> Driver<'a> {
-    /// Ready to rank `request` with the generator `scorer`. Nothing is reserved yet, and nobody listens.
+    /// Ready to rank `request` with the generator `scorer`, without a reserve or a listener.
     pub fn new(
         call: &'a Call,
         models: &'a Models,
@@ -165,8 +166,8 @@ impl<'a> Driver<'a> {
             }
             match step {
                 Step::Done(mut scored) => {
-                    // A method that asks no model is not refused before. What fitted when the request came is not refused because a
-                    // reranker or embedding model took a little longer than its share.
+                    // A method that asks no model is not refused before. A request that fitted on arrival is not
+                    // refused because a reranker or embedding model took a little longer than its share.
                     let needed = self.evaluated();
                     let most = allowed.tokens.max(at_first);
                     if needed > most {
@@ -186,7 +187,7 @@ impl<'a> Driver<'a> {
                 Step::ScorePassages(role) if mixed_model == Some(role) => {
                     let preferred = lock(&ranking).preferred().to_vec();
                     scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
-                    // The time that it took is no longer the generator's.
+                    // The generator has that much less time.
                     allowed = self.allowed(&task.request);
                 }
                 Step::ScorePassages(role) => {
@@ -199,7 +200,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Tokenises, cuts what does not fit, and begins the method.
+    /// Tokenises, cuts texts to fit, and begins the method.
     pub(super) async fn begin(
         &mut self,
         request: RerankRequest,
@@ -214,7 +215,7 @@ impl<'a> Driver<'a> {
         Ok(begun)
     }
 
-    /// Hands scores to the method and asks it what comes next; among the fits where it `fits`.
+    /// Passes scores to the method and asks for its next step; in the lane of the fits if `fits`.
     pub(super) async fn step(
         &self,
         ranking: &Shared,
@@ -226,14 +227,14 @@ impl<'a> Driver<'a> {
         let spent = self.evaluated();
         let budget = self.left(allowed, context);
         let allowed = allowed.tokens;
-        // The method knows what is left; the caller set the whole.
+        // The method knows the rest of the budget; the caller set the whole.
         let whole = move |error| match error {
             EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
             other => other,
         };
         let ranking = Arc::clone(ranking);
         let wanted = self.single.wanted();
-        // Prompts are planned in the lane of tokenising: they must not wait for the fits of others.
+        // Prompts are planned in the lane of tokenisation: they must not wait for other requests' fits.
         let lane = if fits { Lane::Fit } else { Lane::Request };
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
@@ -279,7 +280,7 @@ impl<'a> Driver<'a> {
         self.single.learn(&plan, &outcome.scores);
         round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
         if round.shares == 0 {
-            // Nothing that follows begins with these prompts.
+            // No later prompt shares a beginning with these.
             self.rounds = None;
         }
         self.planned += round.cost.tokens;
@@ -294,7 +295,7 @@ impl<'a> Driver<'a> {
         Ok(scores)
     }
 
-    /// Has a plan scored, and reports progress and interim orders meanwhile.
+    /// Has a plan scored, and meanwhile reports progress and interim orders.
     async fn watch(
         &self,
         ranking: &Shared,
@@ -341,7 +342,7 @@ impl<'a> Driver<'a> {
             }
         };
         child.cancel();
-        // The answer may have overtaken events that were sent before it.
+        // The answer may overtake events that were sent before it.
         while let Ok(event) = events.try_recv() {
             if let Event::Progress { done, total } = event {
                 self.tell(RerankEvent::Progress { done, total });
@@ -352,7 +353,7 @@ impl<'a> Driver<'a> {
 
     pub(super) fn tell(&self, event: RerankEvent) {
         if let Some(listener) = &self.listener {
-            // A listener that left is the caller's business; the work goes on until its call stops.
+            // A listener that left is not an error; the work continues until its call stops.
             let _ = listener.send(event);
         }
     }
@@ -416,7 +417,7 @@ pub(super) fn shortened(cut: &[usize]) -> Option<String> {
 }
 
 impl Scores {
-    /// The scores of a plan before any is there.
+    /// The scores of a plan before any is available.
     fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>, beside: &HashSet<NodeId>) -> Self {
         let wanted = |node: &NodeId| plan.scored_tokens(*node) > 0 && !beside.contains(node);
         let scored = |path: &Vec<NodeId>| path.iter().filter(|node| wanted(node)).count();
@@ -424,7 +425,7 @@ impl Scores {
         Self { paths: Arc::new(paths), missing, ..Self::default() }
     }
 
-    /// Takes in the scores of all nodes, by node.
+    /// Adds the scores of all nodes, by node.
     fn complete(&mut self, scores: Vec<Vec<f64>>) {
         let nodes = scores.into_iter().enumerate().filter(|(_, values)| !values.is_empty());
         self.nodes = nodes.map(|(node, values)| (NodeId(node), values)).collect();

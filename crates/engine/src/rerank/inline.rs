@@ -1,4 +1,5 @@
-//! Inline utility: measures how the returned passages change the generator's belief, in the given and in the new order.
+//! Inline utility: measures how the returned passages change the generator's belief, in input order and in the new
+//! order.
 
 use super::budget::Reserved;
 use super::quota::Quota;
@@ -11,11 +12,11 @@ use numeric::real;
 use prefix_scheduler::call::Call;
 use rag_metrics::belief::Estimate;
 
-/// The given order, the new one, and none.
+/// The input order, the new one, and none.
 const CONTEXTS: usize = 3;
 
 impl Inline {
-    /// Refuses what the measurement after the ranking would refuse, by the fields of the ranking's request.
+    /// Refuses a measurement that would fail after the ranking, with the field names of the ranking's request.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         if limits.orders < CONTEXTS {
             let problem =
@@ -25,7 +26,7 @@ impl Inline {
         check_references(&self.references, limits).map_err(own_field)
     }
 
-    /// Refuses options that no list could be measured with.
+    /// Refuses options that are invalid for every list.
     pub(super) fn check_options(&self) -> Result<(), EngineError> {
         let blank = self.references.iter().position(|reference| reference.trim().is_empty());
         if let Some(index) = blank {
@@ -68,14 +69,14 @@ pub(super) async fn reserve(
 }
 
 /// Upper bound on the tokens of the measurement; 0 if the request does not ask for one. The new order is not known
-/// yet: it may hold the longest passages, and it is counted in full, as if it shared no prefix with the given order.
+/// yet: it may hold the longest passages, and it counts in full, as if it shared no prefix with the input order.
 pub(super) async fn inline_cost(
     meter: &UtilityMeter,
     call: &Call,
     request: &RerankRequest,
 ) -> Result<usize, EngineError> {
     let Some(inline) = &request.inline else { return Ok(0) };
-    // The ranking comes first: a model that cannot be loaded must not cost it.
+    // The ranking must not fail because the entailment model cannot be loaded.
     meter.sampler.models.judge()?.load(call).await?;
     let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
     let cost = async |context: Vec<usize>| {
@@ -91,7 +92,7 @@ pub(super) async fn inline_cost(
     Ok(given + arranged + cost(Vec::new()).await?)
 }
 
-/// The passages of which the most tokens are read, so many of them.
+/// The `most` passages with the most tokens in the prompt.
 async fn longest(
     models: &Models,
     call: &Call,
@@ -107,8 +108,8 @@ async fn longest(
     Ok(order)
 }
 
-/// Measures both orders and adds the report and its cost to the answer, if the request asks for it. The method may have
-/// spent a part of the pairs.
+/// Measures both orders and adds the report and its cost to the answer, if the request asks for it. The method may
+/// have used a part of the pairs.
 pub(super) async fn measure_inline(
     meter: &UtilityMeter,
     call: &Call,
@@ -134,7 +135,7 @@ pub(super) async fn measure_inline(
     usage.tokenise_ms += report.usage.tokenise_ms;
     usage.queue_ms += report.usage.queue_ms;
     usage.score_ms += report.usage.score_ms;
-    // The prompt of the ranking may hold fewer passages than that of the answers, and cut none.
+    // The prompt of the ranking may hold fewer passages than the answer prompt, and cut none.
     if report.shortened > 0 {
         answer.warnings.push(format!("utility: {} passages were cut to fit", report.shortened));
     }
@@ -164,7 +165,7 @@ fn utility(request: &RerankRequest, inline: &Inline, subsets: Vec<Vec<usize>>) -
 mod tests {
     use super::*;
 
-    /// It was refused after the ranking, with a field that a ranking has not.
+    /// It was refused after the ranking, with a field that a ranking does not have.
     #[test]
     fn a_server_of_two_orders_measures_no_utility() {
         let check = |orders| Inline::default().check(&Limits { orders, ..Limits::WIDE });

@@ -1,9 +1,10 @@
 //! Reranking.
 //!
 //! [`Reranker`] checks a request, chooses the generator that scores (`scorer`) and has a `Driver` run the method of
-//! [`crate::methods`]. The driver asks rerankers and embedding models (`passages`) and the entailment model (`verdicts`), too.
-//! `mixing` fuses the scores with the retriever's and `place` makes results of them. Two steps may follow: `compress` shortens the
-//! returned passages, `inline` measures their utility. Both reserve their share of the budget (`budget`) before the ranking.
+//! [`crate::methods`]. The driver also asks rerankers and embedding models (`passages`) and the entailment model
+//! (`verdicts`). `mixing` fuses the scores with the retriever's, and `place` turns them into results. Two steps may
+//! follow: `compress` shortens the returned passages, `inline` measures their utility. Both reserve their share of
+//! the budget (`budget`) before the ranking.
 
 mod blanks;
 mod budget;
@@ -65,13 +66,13 @@ pub struct Reranker {
     utility: UtilityMeter,
 }
 
-/// A ranking with the models that work on it.
+/// A ranking with its models.
 struct Job<'a> {
-    /// The request, in which each document stands once.
+    /// The request, with each document once.
     request: RerankRequest,
     /// The passages of each document.
     copies: Copies,
-    /// Reads the context in the end.
+    /// Reads the final context.
     generator: Arc<ServedGenerator>,
     /// Scores the passages.
     scoring: &'a GeneratorModel,
@@ -84,11 +85,11 @@ struct Job<'a> {
     passed_over: Option<String>,
 }
 
-/// A ranking, and what its method learnt on the way.
+/// A ranking, and what its method learnt.
 struct Ranked {
     answer: Reranked,
     single: SinglePassageScores,
-    /// Tokens of a reranker or an embedding model among those of the answer.
+    /// The part of the answer's tokens that a reranker or an embedding model evaluated.
     other_tokens: usize,
 }
 
@@ -111,7 +112,8 @@ impl Reranker {
         self.rerank_within(call, request, listener, Quota::default()).await
     }
 
-    /// Refuses a request that [`Reranker::rerank`] would refuse without a model, before the request waits for a slot.
+    /// Refuses a request that [`Reranker::rerank`] would refuse without a model. For requests that must wait for a
+    /// slot.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
@@ -166,7 +168,7 @@ impl Reranker {
         driver.first_round(request).await.map_err(|error| blanks.named(error))
     }
 
-    /// [`Reranker::rerank`] for one of several lists, whose tokens count together. Passages without text come last.
+    /// [`Reranker::rerank`] for one of several lists whose tokens count together. Passages without text come last.
     async fn rerank_within(
         &self,
         call: &Call,
@@ -197,7 +199,7 @@ impl Reranker {
         Ok(ranked)
     }
 
-    /// The answer for a list in which no passage has a text. No model is asked.
+    /// The answer for a list without any text. No model is asked.
     fn rerank_nothing(&self, call: &Call, request: &RerankRequest) -> Result<Reranked, EngineError> {
         let (generator, scoring) = (self.models.answering()?, self.scoring_model(request)?);
         let model = self.model_of_request(request).unwrap_or_default();
@@ -223,7 +225,7 @@ impl Reranker {
         })
     }
 
-    /// Ranks passages that all have a text. Then compresses them and measures their utility, if the request asks for it.
+    /// Ranks passages with text, then compresses them and measures their utility if requested.
     async fn answer(
         &self,
         call: &Call,
@@ -237,7 +239,7 @@ impl Reranker {
         let job = self.prepare(call, documents, copies).await?;
         let admission = Admission { models: &self.models, limits: &self.limits };
         let admitted = admission.admit(call, job.reading, &job.request)?;
-        // Results, compression and utility are about all passages of the request, copies included.
+        // Results, compression and utility cover all passages of the request, including copies.
         let compressor = compress::compressor(call, self.limits, &job.reader, &request).await?;
         let mut reserved = inline::reserve(&self.utility, call, job.reading, &request).await?;
         reserved.tokens += compressor.as_ref().map_or(0, Compressor::cost);
@@ -282,7 +284,8 @@ impl Reranker {
         let calibrations = scorer.calibrations.of(&request, sha256.as_deref());
         let passed_over = calibrations.passed_over(&request);
         let calibrations = if passed_over.is_some() { Applicable::default() } else { calibrations };
-        // A single passage has no cosines to mix in, so a calibration with an embedding model does not apply to it. A warning says so.
+        // A single passage mixes in no cosines, so a calibration with an embedding model does not apply to it. A
+        // warning says so.
         let lone = request.passages.len() == 1
             && models.scorer_if_any(Role::Embedding).is_some()
             && scorer.calibrations.only_with_embedding(&request);
@@ -294,7 +297,7 @@ impl Reranker {
         Ok(Job { request, copies, generator, scoring, scorer, reading, reader, calibrations, passed_over })
     }
 
-    /// Runs the method and makes results of its scores.
+    /// Runs the method and turns its scores into results.
     async fn rank(
         &self,
         call: &Call,
@@ -330,8 +333,8 @@ impl Reranker {
         Ok(Ranked { answer, single, other_tokens })
     }
 
-    /// Learns the cost of requests of this kind. A request that was bounded, or whose further steps had nothing to do, is no example.
-    /// `other_tokens` of the answer are not the work of the generator that admitted it.
+    /// Learns the cost of requests of this kind, unless the request was bounded or its later steps had no work. The
+    /// generator that admitted it did not evaluate `other_tokens` of the answer.
     fn learn_cost(request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
         let idle = request.inline.is_some() && answer.inline.is_none() || answer.has_idle_compression(request);
         let Some(admitted) = admitted.filter(|_| !idle && !request.was_bounded(answer.usage.tokens)) else { return };
@@ -345,9 +348,9 @@ impl Job<'_> {
         let Some(fit) = &scored.fit else { return };
         call.tally().set_fit(fit.diagnostics.status());
         let built_in = self.request.moi.is_plain() && self.request.prefix.is_built_in();
-        // The first passages of a cascade, which it could not tell apart, are no fair sample of a list.
+        // The first passages of a cascade, which it could not tell apart, are not a fair sample of a list.
         let whole = scored.stages.is_empty();
-        // Contexts are arranged for the answering generator. A scorer's fits say nothing of it.
+        // Contexts are arranged for the answering generator. A scorer's fits are no evidence about it.
         if built_in && whole && self.scoring.role() == Role::Generator && self.scorer.position_bias.learn(fit) {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&self.scorer.position_bias);
@@ -355,7 +358,7 @@ impl Job<'_> {
         }
     }
 
-    /// The calibration that holds for these scores. Warns if one exists and does not.
+    /// The calibration that applies to these scores. Warns if one exists but does not apply.
     fn calibration(&self, scored: &mut Scored) -> Option<&Calibration> {
         let mixed = scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
         let (alone, mix) = (&self.calibrations.alone, &self.calibrations.with_embedding);

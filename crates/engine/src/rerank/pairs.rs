@@ -1,5 +1,5 @@
-//! Scores of pairs of a query and a text, for protocols in which every text may have a query of its own. Pairs of one query
-//! are one list for the method.
+//! Scores of pairs of a query and a text, for protocols in which texts may have different queries. Pairs with the
+//! same query are one list for the method.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::types::{
 };
 use prefix_scheduler::call::{Call, Place};
 
-/// Lists that the generator works on at once: short ones fill its steps together.
+/// Lists that the generator works on in parallel: short ones fill its steps together.
 const AT_ONCE: usize = 16;
 
 /// Pairs of one query and one way of truncation, by index.
@@ -28,13 +28,13 @@ struct List {
 }
 
 impl Reranker {
-    /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. They are admitted together, or not at
-    /// all, and their tokens count together against the limit of a request. The generator works on several lists at once, so
-    /// that short ones fill its steps.
+    /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. All are admitted together
+    /// or none, and their tokens count together against the limit of a request. The generator works on several
+    /// lists in parallel, so that short ones fill its steps.
     ///
     /// # Errors
-    /// As [`Reranker::rerank`], for the first list that fails. Fields are named `pairs`, `pairs[i].query` and `pairs[i].text`. A
-    /// pair that is invalid is refused before any work.
+    /// As [`Reranker::rerank`], for the first list that fails. Fields are named `pairs`, `pairs[i].query` and
+    /// `pairs[i].text`. An invalid pair is refused before any work.
     pub async fn score_pairs(
         &self,
         call: &Call,
@@ -70,7 +70,7 @@ impl Reranker {
             let sizes = lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens));
             admit_together(call, scoring, &limits, sizes)?;
         }
-        // The other models work on one list at a time.
+        // Other models work on one list at a time.
         let at_once = if asks { AT_ONCE } else { 1 };
         let (quota, mut waiting, mut running) = (Quota::of(lists.len()), lists.into_iter(), VecDeque::new());
         loop {
@@ -78,7 +78,7 @@ impl Reranker {
                 let (reranker, call, quota) = (self.clone(), call.clone(), quota.clone());
                 let request = list.request.clone();
                 let work = async move { reranker.rerank_within(&call, request, None, quota).await };
-                // Dropped, and ended, with the request.
+                // A dropped request also ends these tasks.
                 running.push_back((list, AbortOnDropHandle::new(tokio::spawn(work.in_current_span()))));
             }
             let Some((list, work)) = running.pop_front() else { break };
@@ -90,7 +90,7 @@ impl Reranker {
             }
             outcome.usage.extend(&ranked.usage, at_once > 1);
             let unread = ranked.passages.iter().filter(|passage| passage.stage == RankingStage::Retriever).count();
-            // If none was read, the ranking says so itself.
+            // If none was evaluated, the ranking itself says so.
             let in_part = asks && unread > 0 && unread < ranked.passages.len();
             if in_part && !outcome.warnings.iter().any(|warning| warning == UNREAD) {
                 outcome.warnings.push(UNREAD.to_owned());
@@ -116,7 +116,7 @@ impl Reranker {
     }
 }
 
-/// The warning that some pairs have no score of their own. Unlike a ranked passage, the score of a pair has no stage.
+/// The warning that some pairs were not evaluated. Unlike a ranked passage, the score of a pair has no stage.
 const UNREAD: &str = "not every text was read: this method reads the first of a long list, or as many as a budget allows, and the \
                       others have the lowest score that was measured";
 
@@ -140,7 +140,7 @@ fn lists(pairs: Vec<Pair>, method: Option<MethodRef>, scorer: &str) -> Vec<List>
 }
 
 impl List {
-    /// Takes the pairs out whose text is blank, and returns them.
+    /// Removes the pairs with blank text and returns them.
     fn take_blank(&mut self) -> Vec<usize> {
         let blanks = Blanks::take(&mut self.request.passages, Passage::is_blank);
         let blank: Vec<usize> = blanks.places().iter().map(|&place| self.pairs[place]).collect();

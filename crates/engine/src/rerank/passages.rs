@@ -19,7 +19,7 @@ use prefix_scheduler::scheduler::ScheduleError;
 use prefix_scheduler::scheduler::pace::FILL;
 use prefix_scheduler::scheduler::reranker::{List, Progress, ScoreError, Scored, Unreadable};
 
-/// How the warning begins that a ranking lacks the scores of a model.
+/// The beginning of the warning that a ranking lacks the scores of a model.
 pub const RANKED_WITHOUT: &str = "ranked without";
 
 /// The scores of all passages, and the tokens cut from each.
@@ -30,13 +30,14 @@ pub(super) struct PassageScores {
     pub warnings: Vec<String>,
 }
 
-/// The warning of a query that lost so many tokens for this model.
+/// The warning that this many tokens of the query were cut for this model.
 fn query_cut(role: Role, cut: usize) -> Option<String> {
     let words = || format!("the query was cut by {cut} tokens to fit the {} model", role.name());
     (cut > 0).then(words)
 }
 
-/// The texts that a model cannot read, as the end of a sentence that begins with the model; `None` if it can read all. Copies count.
+/// The texts that a model cannot read, as the end of a sentence that begins with the model; `None` if it can read
+/// all. Includes copies.
 fn unread_texts(unreadable: &Unreadable, copies: &Copies) -> Option<String> {
     let of_passages = copies.spread(&unreadable.passages);
     let (all, count) = (of_passages.len(), of_passages.iter().filter(|unreadable| **unreadable).count());
@@ -49,14 +50,15 @@ fn unread_texts(unreadable: &Unreadable, copies: &Copies) -> Option<String> {
     Some(format!("cannot read {texts}: most of the text is words that its vocabulary lacks"))
 }
 
-/// If the scores of a list say too little to be mixed in: the model cannot read the query, most passages, or all but one.
+/// True if a list's scores are too poor to be mixed in: the model cannot read the query, most passages, or all but
+/// one.
 fn says_nothing(unreadable: &Unreadable) -> bool {
     let (all, count) = (unreadable.passages.len(), unreadable.count());
     unreadable.query || 2 * count > all || all - count < 2
 }
 
-/// The embedding model whose scores the method of a request mixes in: the server has it, and the request leaves the
-/// fusion to the method.
+/// The embedding model whose scores the method of a request mixes in, if the server has it and the request leaves
+/// the fusion to the method.
 fn mixed_model(models: &Models, request: &RerankRequest) -> Option<Role> {
     // A single passage has no rivals.
     let wanted = request.fusion.mode == FusionMode::ByMethod && request.passages.len() > 1;
@@ -64,7 +66,7 @@ fn mixed_model(models: &Models, request: &RerankRequest) -> Option<Role> {
     models.scorer_if_any(role).map(|_| role)
 }
 
-/// The passages of a request for a reranker or an embedding model, with `tokens` at most.
+/// The passages of a request for a reranker or an embedding model, with at most `tokens`.
 fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<Instant>) -> List {
     List {
         query: request.query.as_str().into(),
@@ -81,7 +83,7 @@ fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<In
 }
 
 impl From<Scored> for Scores {
-    /// Nothing can be compared with a query that the model cannot read.
+    /// No passage can be compared with a query that the model cannot read.
     fn from(scored: Scored) -> Self {
         let Unreadable { query, passages } = scored.unreadable;
         let unreadable = passages.into_iter().map(|passage| query || passage).collect();
@@ -89,8 +91,8 @@ impl From<Scored> for Scores {
     }
 }
 
-/// SHA-256 of what the scores of a request depend on that a reranker or an embedding model gives: of the model that the method asks
-/// instead of the generator, or of the model whose scores it mixes in.
+/// SHA-256 that identifies the reranker or embedding model behind a request's scores: the one that the method asks
+/// instead of the generator, or the one whose scores it mixes in.
 pub(super) fn scores_sha256(models: &Models, request: &RerankRequest) -> Option<String> {
     let role = request.method().passage_model().or_else(|| mixed_model(models, request))?;
     Some(models.scorer_if_any(role)?.scores_sha256())
@@ -106,7 +108,7 @@ impl Driver<'_> {
     ) -> Result<PassageScores, EngineError> {
         let scorer = self.models.scorer(role)?;
         let request = &task.request;
-        // Lists of other pairs of the request count, too.
+        // The request's other lists of pairs count, too.
         let spent = self.planned.max(self.quota.planned()) + self.reserved.tokens;
         let truncate = request.truncate.unwrap_or(self.limits.truncate);
         let list = list(request, truncate, allowed.saturating_sub(spent), None);
@@ -122,7 +124,7 @@ impl Driver<'_> {
                         outcome = &mut work => break outcome,
                     }
                 };
-                // The answer may have overtaken events that were sent before it.
+                // The answer may overtake events that were sent before it.
                 while let Ok(progress) = events.try_recv() {
                     self.tell_of(progress);
                 }
@@ -141,10 +143,10 @@ impl Driver<'_> {
         mixed_model(self.models, request)
     }
 
-    /// Has passages scored by the model of this role, for a method that mixes them in: all of them, or the first of the `preferred`
-    /// where a latency budget does not suffice for all; the others' scores are then not numbers. Empty if the model cannot: the
-    /// request is then answered without it. A warning says either. Its tokens are not the generator's, and do not count toward its
-    /// budget; its time does.
+    /// Has passages scored by the model of this role, for a method that mixes them in: all passages, or only the
+    /// first of the `preferred` if a latency budget does not suffice for all. The scores of the others are then not
+    /// numbers. Empty if the model fails: the request is then answered without it. A warning reports both cases.
+    /// The model's tokens do not count toward the generator's budget, but its time does.
     pub(super) async fn mix_in(
         &mut self,
         role: Role,
@@ -157,7 +159,7 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
-            // Only a latency budget may be given whole.
+            // Only a latency budget may be spent completely.
             let expected = task.request.latency_budget_ms.and_then(|budget| {
                 let due = started.checked_add(Duration::try_from_secs_f64(budget / 1e3).ok()?);
                 let due = self.call.deadline().into_iter().chain(due).min();
@@ -167,7 +169,7 @@ impl Driver<'_> {
             let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();
             let bound = time.into_iter().chain(loading).min();
-            // A list that cannot end within the bound is refused, or given up.
+            // A list that cannot end within the bound is refused or abandoned.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
             let outcome = match bound {
@@ -198,13 +200,13 @@ impl Driver<'_> {
                         return Ok(scored.into());
                     }
                 }
-                // The deadline of the list is not that of the call.
+                // The list's deadline is not the call's.
                 Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
                     let loads = loading.is_some() && scorer.info().is_none();
                     if loads { "it is not loaded yet" } else { "it cannot end within its share of the time" }.to_owned()
                 }
                 Ok(Err(ScoreError::Schedule(ScheduleError::Model(ModelError::Decode(error))))) => {
-                    // The runtime's own words are the operator's, as with a method that asks this model alone.
+                    // Error details are for the operator, as with a method that asks only this model.
                     tracing::error!(%error, "the {} model failed", role.name());
                     "it failed; see the log".to_owned()
                 }
@@ -217,10 +219,12 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// How long the model may take, `None` for no bound, and whether the scores of a part are an answer. Half of what is left of a
-    /// latency budget and of the deadline, because the generator needs the rest. But what the model says of many passages is worth
-    /// more than what the generator says of the few that it reads meanwhile: so all of the budget, and most of the deadline, where
-    /// its list is `expected` to end in that time, or the model reads faster than the generator: then the first passages are enough.
+    /// How long the model may take, `None` for no bound, and if the scores of a part suffice. By default, half of
+    /// the rest of the latency budget and of the deadline, because the generator needs the other half. But cosines
+    /// of many passages are worth more than the generator's scores of the few passages that it could evaluate
+    /// meanwhile. So the model may take all of the budget, and most of the deadline, in two cases: its list is
+    /// `expected` to end in that time, or it reads faster than the generator, and then the scores of the first
+    /// passages suffice.
     fn time_for_signal(&self, task: &Task, expected: Option<Duration>) -> (Option<Duration>, bool) {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
@@ -236,7 +240,7 @@ impl Driver<'_> {
         (if in_part || expected <= whole { Some(whole) } else { half }, in_part)
     }
 
-    /// Adds the cost of the scores to what the request took.
+    /// Adds the cost of the scores to the request's usage.
     fn account(&mut self, role: Role, scored: Scored) -> PassageScores {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let all = scored.tokens + scored.known;

@@ -22,7 +22,7 @@ impl Pending {
         Self { prompts, complete: 0 }
     }
 
-    /// Counts a node that was scored. Returns how many prompts are complete.
+    /// Counts a scored node. Returns how many prompts are complete.
     pub fn scored(&mut self, node: NodeId, scores: &mut Scores) -> usize {
         for &prompt in self.prompts.get(&node).into_iter().flatten() {
             if let Some(missing) = scores.missing.get_mut(prompt).filter(|missing| **missing > 0) {

@@ -1,4 +1,4 @@
-//! From the outcome of a method to results: fusion where the request asks for it, scores, threshold, count, arrangement.
+//! Turns the outcome of a method into results: fusion if requested, scores, threshold, count, arrangement.
 
 use super::copies::Copies;
 use super::driver::Driven;
@@ -14,12 +14,13 @@ use moi::profile::Subject;
 use numeric::{lowered, sigmoid};
 use rag_metrics::cut::{best_cut, none_relevant};
 
-/// A position profile of the question that was passed over.
+/// A position profile of the question does not apply.
 const NO_PROFILE: &str = "position profiles of the question were measured with the built-in prompt and are not \
                                      applied to a request with an instruction or examples: the context order is best first";
 
-/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. Where the method is calibrated,
-/// scores become probabilities of relevance. The first generator reads the arrangement, the second one scored.
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. If the method is
+/// calibrated, scores become probabilities of relevance. The first generator reads the arrangement, the second one
+/// scored.
 pub(super) fn place(
     (generator, scorer): (&ServedGenerator, &ServedGenerator),
     request: &RerankRequest,
@@ -34,7 +35,7 @@ pub(super) fn place(
         let logit = values[index] / unit;
         calibration.map_or_else(|| sigmoid(logit), |it| it.score.probability(logit))
     };
-    // Nothing is known then by which a passage could be left out.
+    // Without measured values no passage can be left out.
     let unread = is_unread(request, &scored);
     if request.method().outranks_by_value() && !unread {
         let values = scored.values.as_ref().unwrap_or(&scored.utilities);
@@ -66,7 +67,8 @@ pub(super) fn place(
     }
     let without_effect = without_effect(request, &scored);
     scored.warnings.extend(without_effect);
-    // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
+    // The model's own utility shows if a passage helps. A mixed score can be above one half for a passage that the
+    // retriever likes.
     let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
     let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);
     let (mut documents, mut places): (Vec<Ranked>, Vec<usize>) = ranked
@@ -77,14 +79,14 @@ pub(super) fn place(
         .unzip();
     places.push(usize::MAX);
     for (passage, next) in documents.iter_mut().zip(places.windows(2)) {
-        // Known for neighbours of the ranking only.
+        // Only known for neighbours of the ranking.
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
-    // A document that was cut is cut in all of its copies.
+    // A cut document is cut in all of its copies.
     let mut passages = copies.ranked(documents, &scored);
     passages.truncate(request.top_n.unwrap_or(usize::MAX));
     passages.last_mut().into_iter().for_each(|passage| passage.outranks_next = None);
-    // The zero of the best passage rarely says it: passages of the same subject make a query a little likelier.
+    // The best passage is rarely below zero: passages about the same subject make a query a little likelier.
     let none_helps = none_relevant
         .map(|probability| probability >= 0.5)
         .or_else(|| scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index))));
@@ -138,7 +140,7 @@ fn arrange(
     warnings: &mut Vec<String>,
 ) -> Result<Arrangement, EngineError> {
     let (bias, order) = (&generator.position_bias, request.context_order);
-    // A profile of the answer is measured with the prompt for answers, which the caller's prompt prefix does not change.
+    // A profile of the answer is measured with the answer prompt, which the caller's prompt prefix does not change.
     let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
     if !request.prefix.is_built_in() && by_question {
         warnings.push(NO_PROFILE.to_owned());
@@ -156,7 +158,7 @@ mod tests {
     use crate::types::FusionMode;
     use crate::types::{FusionOptions, Passage};
 
-    /// A was chosen first and gained 0.5; C gained 0.8 beside it.
+    /// A was chosen first and gained 0.5; C gained 0.8 after it.
     #[test]
     fn an_order_of_choice_is_mixed_as_it_was_chosen() {
         let passage = |score| Passage { text: "x".into(), retriever_score: Some(score), ..Passage::default() };

@@ -1,12 +1,12 @@
-//! Bounds on the lists of one request together.
+//! Bounds that the lists of one request share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Work that the lists of one request have taken together. Clones share it, one for each list.
+/// Total work of the lists of one request. Clones share it, one for each list.
 #[derive(Clone, Default)]
 pub(super) struct Quota {
-    /// Lists that may still ask the generator, less one.
+    /// Lists that may still ask the generator, minus one.
     others: Arc<AtomicUsize>,
     /// True if this list was the last one to ask it; `None` while it asks.
     last: Option<bool>,
@@ -15,12 +15,13 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Of so many lists.
+    /// For this many lists.
     pub fn of(lists: usize) -> Self {
         Self { others: Arc::new(AtomicUsize::new(lists.saturating_sub(1))), ..Self::default() }
     }
 
-    /// Says that this list asks no more of the generator. Whether it was the last one. However often it says so, it counts once.
+    /// Reports that this list needs the generator no more. Returns true if it was the last one. Repeated reports
+    /// count once.
     pub fn asks_no_more(&mut self) -> bool {
         let others = &self.others;
         let left = || others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -37,7 +38,7 @@ impl Quota {
         self.tokens.fetch_add(tokens, Ordering::Relaxed).saturating_add(tokens)
     }
 
-    /// Pairs of texts that the entailment model was asked about so far.
+    /// Pairs of texts that the entailment model was asked so far.
     pub fn pairs(&self) -> usize {
         self.pairs.load(Ordering::Relaxed)
     }
@@ -52,8 +53,8 @@ impl Quota {
 mod tests {
     use super::*;
 
-    /// The first list that was judged, and then the first one with several rounds of verdicts, gave back what all of them had reserved:
-    /// others were admitted as if nothing were ahead of them.
+    /// The first judged list, and then the first one with several rounds of verdicts, released the reservation of
+    /// all lists: other requests were admitted as if the queue were empty.
     #[test]
     fn the_last_list_that_asks_no_more_is_told() {
         assert!(Quota::default().asks_no_more(), "a request of one list");

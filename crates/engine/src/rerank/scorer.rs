@@ -7,8 +7,8 @@ use crate::types::{EngineError, Limits, RerankRequest, Role};
 use prefix_scheduler::call::Call;
 use rag_metrics::quoted;
 
-/// The generator that scores the passages of a request: the named one, or the scorer if one is configured. A method that reads the
-/// generator's own answer asks the answering generator.
+/// The generator that scores the passages of a request: the named one, or the scorer if one is configured. A method
+/// that reads the generator's own answer asks the answering generator.
 ///
 /// # Errors
 /// [`EngineError::Invalid`] for `scorer` if no generator has this name, or the named scorer would have nothing to do.
@@ -34,7 +34,8 @@ pub(super) fn scoring_model<'a>(
     models.generator(None)
 }
 
-/// The generator that reads passages for the compression: the one that scores, or would score if the method asked a generator.
+/// The generator that reads passages for the compression: the one that scores, or would score if the method asked a
+/// generator.
 pub(super) fn reading_model<'a>(
     models: &'a Models,
     request: &RerankRequest,
@@ -62,8 +63,8 @@ pub(super) struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    /// Admits a ranking to the queue of the generator that scores it, and its utility to that of the answering generator. `None` for a
-    /// ranking that no generator works on.
+    /// Admits a ranking to the queue of the generator that scores it, and its utility to the queue of the answering
+    /// generator. `None` for a ranking without a generator.
     pub fn admit(
         &self,
         call: &Call,
@@ -86,7 +87,7 @@ impl Admission<'_> {
         Size::of_inline(request, inline, self.limit(generator, request)).admit(call, generator).map(drop)
     }
 
-    /// Most tokens of a request. A latency budget bounds them, too, so it does not make a request too late.
+    /// Most tokens of a request. A latency budget bounds them, too, so that it does not count as a missed deadline.
     fn limit(&self, model: &GeneratorModel, request: &RerankRequest) -> usize {
         let in_time = tokens_in_time(request, model.scheduler().stats().reading_speed(), 0.0);
         self.limits.tokens.min(in_time.unwrap_or(usize::MAX))

@@ -1,14 +1,14 @@
-//! Passages that the ranking scores for the compression of the same request, so that they are not read again.
+//! Passages that the ranking scores for the compression of the same request, so that they are not evaluated again.
 //!
-//! Most methods read a passage right after the prompt prefix of question generation, and so does a compression. The ranking then reads
-//! the logits of the passage's tokens, too, which costs about a quarter of reading it.
+//! Most methods evaluate a passage right after the prompt prefix of question generation, and so does a compression.
+//! The ranking then also computes the logits of the passage's tokens, which adds about a quarter to its cost.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use prefix_scheduler::plan::{NodeId, Plan, Token};
 
-/// The prompt prefix, and the passages that are to be scored after it in addition to the method's own scores.
+/// The prompt prefix, and the passages to score after it in addition to the method's own scores.
 #[derive(Debug)]
 pub(super) struct WantedScores {
     pub prefix: Arc<[Token]>,
@@ -25,7 +25,7 @@ impl WantedScores {
         (0..plan.len()).map(NodeId).filter(after_prefix)
     }
 
-    /// Has these passages of a plan scored as a whole. Returns the nodes that were not scored before.
+    /// Has these passages of a plan scored completely. Returns the nodes that were not scored before.
     pub fn score(&self, plan: &mut Plan) -> HashSet<NodeId> {
         let wanted = self.after_prefix(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
         let unscored: HashSet<NodeId> = wanted.filter(|node| plan.scored_tokens(*node) == 0).collect();
@@ -44,7 +44,7 @@ pub(super) struct SinglePassageScores {
 }
 
 impl SinglePassageScores {
-    /// None are known yet, and these are wanted.
+    /// Wants these passages and knows none yet.
     pub fn wanting(wanted: Option<Arc<WantedScores>>) -> Self {
         Self { wanted, known: HashMap::new() }
     }
@@ -54,7 +54,7 @@ impl SinglePassageScores {
         self.wanted.clone()
     }
 
-    /// Takes in the scores of a plan, by node: those of passages that are scored as a whole, also by the method itself.
+    /// Adds the scores of a plan, by node: only passages that are scored completely, also by the method itself.
     pub fn learn(&mut self, plan: &Plan, scores: &[Vec<f64>]) {
         let Some(wanted) = &self.wanted else { return };
         for node in wanted.after_prefix(plan) {
@@ -64,7 +64,7 @@ impl SinglePassageScores {
         }
     }
 
-    /// The log-probabilities of a passage's tokens, in nats; `None` if the ranking did not read it.
+    /// The log-probabilities of a passage's tokens, in nats; `None` if the ranking did not evaluate it.
     pub fn of(&self, passage: &[Token]) -> Option<&[f64]> {
         self.known.get(passage).map(Vec::as_slice)
     }

@@ -7,7 +7,7 @@ use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
 impl Driver<'_> {
-    /// Has pairs of texts judged. The pairs of all rounds, and of all lists of the request, count together.
+    /// Has pairs of texts judged. The pairs of all rounds and of all lists of the request count together.
     pub(super) async fn judge(
         &mut self,
         pairs: Vec<TextPair>,
@@ -16,8 +16,8 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless tokens are reserved for the utility, or other lists of the
-        // request still read.
+        // The generator is idle meanwhile, unless tokens are reserved for the utility or other lists of the request
+        // still need it.
         if self.reserved.tokens == 0
             && let Some(model) = self.model.as_ref()
             && self.quota.asks_no_more()

@@ -14,7 +14,7 @@ use prefix_scheduler::scheduler::generator::{Outcome, Sample};
 
 /// A plan under construction, with the length of the prompt before each of its samples.
 pub(crate) struct Drawing {
-    /// The plan. Prompts of another kind may be added to it.
+    /// The plan. Prompts of other kinds may be added to it.
     pub plan: Plan,
     /// The prompts for answers; their passages are cut to fit.
     pub prompts: AnswerPrompts,
@@ -60,8 +60,8 @@ impl Drawing {
         (0..options.count()).map(sample).collect()
     }
 
-    /// Adds the prompt with these passages in this order before each of the task's labels. Returns the nodes of the labels;
-    /// none for a task without labels.
+    /// Adds the prompt with these passages in this order before each of the task's labels. Returns the nodes of the
+    /// labels; none for a task without labels.
     pub fn score_labels(&mut self, order: &[usize]) -> Vec<NodeId> {
         self.score(self.prompts.labelled(order))
     }
@@ -74,7 +74,7 @@ impl Drawing {
     /// Adds prompts whose last segment is scored. Returns its node for each.
     fn score(&mut self, prompts: Vec<Vec<Segment>>) -> Vec<NodeId> {
         let add = |segments: Vec<Segment>| {
-            // The last token is predicted and never evaluated.
+            // The last token is predicted, not evaluated.
             self.scored_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
             let path = self.plan.add(&segments);
             path[path.len() - 1]
@@ -99,7 +99,7 @@ impl Drawing {
         Some(Answer { text: label.clone(), log_probabilities, finish: Finish::EndOfTurn })
     }
 
-    /// The answer that a sample holds, cut at its first stop string.
+    /// The answer in a sample, cut at its first stop string.
     pub fn answer(&self, sample: &Sample) -> Answer {
         let (text, tokens) = self.stop.text(sample);
         Answer { text, log_probabilities: sample.log_probabilities[..tokens].to_vec(), finish: sample.finish }
@@ -111,7 +111,7 @@ impl Drawing {
         Ok(self.answer(outcome.samples.get(&node).ok_or_else(missing)?))
     }
 
-    /// Tokens to evaluate if every sample read its prompt from the beginning.
+    /// Tokens to evaluate if every sample evaluated its prompt from the beginning.
     pub fn naive_tokens(&self, outcome: &Outcome) -> usize {
         let tokens = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
         self.scored_tokens + self.before.iter().filter_map(tokens).sum::<usize>()

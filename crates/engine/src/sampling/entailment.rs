@@ -1,4 +1,4 @@
-//! Texts and answers of the caller, judged by the entailment model.
+//! The caller's texts and answers, judged by the entailment model.
 
 use super::measure::{self, Verdicts};
 use super::texts::Texts;
@@ -26,7 +26,7 @@ impl BeliefMeter {
     /// Judges pairs of texts. `question` precedes every text unless it is empty.
     ///
     /// # Errors
-    /// [`EngineError`]: no pairs or too many, no entailment model configured, or one that cannot be loaded.
+    /// [`EngineError`]: no pairs or too many, or an entailment model that is not configured or cannot be loaded.
     pub async fn entail(&self, call: &Call, pairs: Vec<TextPair>, question: &str) -> Result<Judged, EngineError> {
         if pairs.is_empty() || pairs.len() > MOST_PAIRS {
             let problem = format!("{} given, 1 to {MOST_PAIRS} allowed", pairs.len());
@@ -81,7 +81,7 @@ impl BeliefMeter {
         Ok((clusters, verdicts.judged))
     }
 
-    /// Texts after a question of the caller; bare ones where it is empty.
+    /// Texts after the caller's question, without one if it is empty.
     fn conditioned(&self, question: &str) -> Result<Texts, EngineError> {
         if question.len() > self.limits.query_bytes {
             let problem = format!("{} bytes given, at most {} allowed", question.len(), self.limits.query_bytes);
@@ -99,8 +99,8 @@ impl BeliefMeter {
     }
 }
 
-/// Measures answers sampled by the caller. Returns the belief with context, the context-free one, and the number of pairs that
-/// the model judged.
+/// Measures answers sampled by the caller. Returns the belief with context, the context-free one, and the number of
+/// pairs that the model judged.
 ///
 /// # Errors
 /// [`EngineError`] with the field at fault. [`EngineError::Precondition`] if a verdict is missing and there is no entailment

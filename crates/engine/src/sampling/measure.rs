@@ -12,7 +12,7 @@ use rag_metrics::belief::cluster::{Clusterer, Clusters};
 use rag_metrics::belief::seper::{self, Against};
 use rag_metrics::belief::{Estimate, Likelihood, Rule, Verdict, corrected, entropy, uncertainty};
 
-/// The model's probabilities, for the measures.
+/// The model's probabilities as the measures use them.
 pub(crate) const fn verdict(probabilities: EntailmentProbabilities) -> Verdict {
     let EntailmentProbabilities { entailment, neutral, contradiction } = probabilities;
     Verdict { entailment, neutral, contradiction }
@@ -29,24 +29,24 @@ pub(crate) fn too_long(model: &EntailmentInfo, question: bool) -> String {
     format!("{what} may be longer than the {tokens} tokens that the entailment model reads: {cut}")
 }
 
-/// The verdicts of one request: the caller's own, and those of the entailment model. Texts are named by their numbers.
+/// The verdicts of one request: the caller's and the entailment model's. Texts are identified by number.
 pub(crate) struct Verdicts<'a> {
     judge: Option<&'a Judge>,
     texts: Texts,
     call: &'a Call,
     by_pair: HashMap<(usize, usize), Verdict>,
-    /// Distinct pairs that this request had judged, verdicts that were kept from earlier requests included.
+    /// Distinct pairs that this request asked for, including cached verdicts.
     asked: usize,
-    /// How many they may be.
+    /// Most pairs to ask for.
     allowed: usize,
     /// Number of pairs that the model judged.
     pub judged: usize,
     /// The model, once it has judged a pair.
     pub model: Option<EntailmentInfo>,
-    /// True if some of the pairs are likely to be longer than what it reads.
+    /// True if some pairs are probably longer than the model's context.
     long: bool,
-    /// True if a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
-    /// measured. The caller's own verdicts are three-way by their schema.
+    /// True if a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then
+    /// not measured. The caller's verdicts always have three classes.
     two_way: bool,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Verdicts<'a> {
         self.by_pair.get(&(premise, hypothesis)).copied()
     }
 
-    /// The numbers of responses; `None` for one without a word, on which no model is asked.
+    /// The numbers of responses; `None` for one without a word, which no model judges.
     async fn numbers_of(&mut self, responses: &[String]) -> Result<Vec<Option<usize>>, EngineError> {
         let numbers = self.numbers(responses.to_vec()).await?;
         let numbered = responses.iter().zip(numbers);
@@ -164,7 +164,7 @@ pub(crate) async fn cluster(
     clusterer.finish().ok_or_else(|| EngineError::Internal("a text has no cluster".into()))
 }
 
-/// Soft SePer alone. It needs no clusters, only one pair for each distinct response and reference.
+/// Only soft SePer. It needs no clusters, only one pair per distinct response and reference.
 pub(crate) async fn measure_soft(
     verdicts: &mut Verdicts<'_>,
     responses: &[Response],
@@ -178,7 +178,7 @@ pub(crate) async fn measure_soft(
     for reference in verdicts.numbers(references.to_vec()).await? {
         let forward = texts.iter().flatten().map(|&text| (text, reference));
         let backward = texts.iter().flatten().map(|&text| (reference, text)).filter(|_| options.either_direction);
-        // The rule concerns clusters only: a two-way model is enough here.
+        // The rule only concerns clusters: a two-way model is enough here.
         verdicts.judge(forward.chain(backward).collect(), Rule::Strict).await?;
         against.push(verdicts.against(&texts, reference));
     }
@@ -203,7 +203,8 @@ pub(crate) async fn measure(
         let forward = references.iter().flat_map(|&a| numbers.iter().flatten().map(move |&r| (r, a)));
         verdicts.judge(forward.collect(), options.rule).await?;
         let three_way = !verdicts.two_way;
-        // Reference to response: soft SePer needs all of them with `either_direction`, hard SePer those of the founders.
+        // Reference to response: soft SePer needs all pairs with `either_direction`, hard SePer those of the
+        // founders.
         let needed = |index: &usize| options.either_direction || three_way && clusters.founders.contains(index);
         let responses: Vec<usize> = (0..texts.len()).filter(needed).filter_map(|index| numbers[index]).collect();
         let backward = references.iter().flat_map(|&a| responses.iter().map(move |&r| (a, r)));

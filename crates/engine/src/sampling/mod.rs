@@ -1,4 +1,4 @@
-//! Answers sampled from the generator, and what they say of its belief.
+//! Answers sampled from the generator, and the belief that they show.
 
 mod drawing;
 mod entailment;
@@ -36,7 +36,7 @@ struct Nodes {
 }
 
 impl BeliefRequest {
-    /// The request with the task's length of an answer where it names none.
+    /// The request, with the task's answer length if it sets none.
     fn with_defaults(self) -> Self {
         Self { options: self.task.sampling(self.options), ..self }
     }
@@ -62,11 +62,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Samples answers in every context. All contexts share one plan: a prompt is evaluated once, and so is a common
-    /// beginning of prompts. Dropping the future cancels the work.
+    /// Samples answers in every context. All contexts share one plan, so each prompt and each common prefix is
+    /// evaluated once. Dropping the future cancels the work.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    /// [`EngineError`] with the field at fault, before any work if possible.
     pub async fn sample(
         &self,
         call: &Call,
@@ -144,8 +144,9 @@ impl Sampler {
             Ok(drawing.draw(&request.question, order, options))
         };
         let samples = request.contexts.iter().map(draw).collect::<Result<Vec<_>, EngineError>>()?;
-        // Before every reference is laid out after every context, which takes seconds where both are many: what is drawn, and the
-        // tokens of the references in each distinct context. Equal contexts share their nodes, and so do equal references.
+        // Checked before every reference is added after every context, which takes seconds if both are many. Counts
+        // drawn tokens, and the tokens of the references in each distinct context. Equal contexts share their
+        // nodes, and so do equal references.
         let distinct: HashSet<&Vec<usize>> = request.contexts.iter().collect();
         let scored = drawing.prompts.reference_tokens().saturating_mul(distinct.len());
         let (needed, allowed) = (drawing.plan.cost().tokens.saturating_add(scored), self.limits.tokens);

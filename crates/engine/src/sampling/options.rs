@@ -15,7 +15,7 @@ impl SampleOptions {
         Arc::new(TextStop::new(Arc::clone(&language.tokenizer), stops))
     }
 
-    /// How the sample of this number is drawn.
+    /// How the sample with this number is drawn.
     pub(crate) fn grow(&self, question: &str, number: usize, stop: &Arc<TextStop>) -> Grow {
         Grow {
             sampling: self.sampling,

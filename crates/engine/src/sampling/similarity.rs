@@ -1,4 +1,4 @@
-//! How alike the words of answers are.
+//! Lexical similarity of answers.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use prefix_scheduler::call::Call;
 use rag_metrics::belief::{Estimate, uncertainty};
 use rag_metrics::lexical;
 
-/// Mean ROUGE-L of all pairs of texts. Equal texts are compared with the others once. `None` for fewer than two texts.
+/// Mean ROUGE-L of all pairs of texts. Equal texts are compared with the others only once. `None` for fewer than
+/// two texts.
 pub(super) fn lexical_similarity(texts: &[String], call: &Call) -> Result<Option<Estimate>, EngineError> {
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut words: Vec<(Vec<String>, usize)> = Vec::new();
@@ -23,7 +24,7 @@ pub(super) fn lexical_similarity(texts: &[String], call: &Call) -> Result<Option
             number
         })
         .collect();
-    // Of a text its copies, each entirely like it.
+    // A text's copies equal it: 1 each.
     let mut sums: Vec<f64> = words.iter().map(|(_, copies)| real(copies - 1)).collect();
     for (left, (text, copies)) in words.iter().enumerate() {
         for (right, (other, other_copies)) in words.iter().enumerate().skip(left + 1) {
@@ -48,7 +49,7 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // 1 for the copies, 2/3 twice: one word of one and two.
+        // 1 for the copies, 2/3 twice: one word against two.
         let estimate = similarity(&["dawn", "grey dawn", "dawn"]).unwrap();
         assert!((estimate.value - (1.0 + 2.0 / 3.0 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
         assert!(similarity(&["dawn", "The dawn."]).unwrap().value > 1.0 - 1e-12, "the same words");

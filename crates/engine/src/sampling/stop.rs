@@ -1,8 +1,8 @@
 //! The end of a sampled answer, and the tokens that count.
 //!
-//! Everything here compares bytes, not text. A character may be split over several tokens, and the text of half a character
-//! is the replacement character U+FFFD, which can be longer than the character itself: text does not grow token by token,
-//! its bytes do.
+//! Everything here compares bytes, not text. A character may be split over several tokens. The text of half a
+//! character is the replacement character U+FFFD, which can be longer than the character: text does not grow token
+//! by token, but its bytes do.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use prefix_scheduler::scheduler::generator::Sample;
 /// Ends a sample at the model's end of turn or at a stop string.
 pub(crate) struct TextStop {
     tokenizer: Arc<dyn Tokenizer>,
-    /// None is empty.
+    /// Not empty strings.
     stops: Vec<String>,
     /// Bytes of the longest stop string; 0 if there is none.
     longest: usize,
@@ -30,8 +30,8 @@ impl TextStop {
         Self { tokenizer, stops, longest }
     }
 
-    /// The text before the first stop string, trimmed, and the number of leading tokens that spell it. An empty answer
-    /// keeps one token, so that its likelihood is that of the token that ended it.
+    /// The text before the first stop string, trimmed, and the number of leading tokens that spell it. An empty
+    /// answer keeps one token, so its likelihood is that of the token that ended it.
     pub fn text(&self, sample: &Sample) -> (String, usize) {
         let own = match sample.tokens.split_last() {
             Some((last, before)) if self.tokenizer.ends_turn(*last) => before,
@@ -49,17 +49,17 @@ impl TextStop {
         (text.trim().to_owned(), self.tokens_of(kept, own))
     }
 
-    /// The least number of leading tokens from which on every prefix of `own` begins with `kept`. The scan starts at the
-    /// end: a stop string or white space after the kept bytes takes few tokens.
+    /// The least number of leading tokens such that every longer prefix of `own` begins with `kept`. The scan
+    /// starts at the end: a stop string or white space after the kept bytes takes few tokens.
     fn tokens_of(&self, kept: &[u8], own: &[Token]) -> usize {
         let complete = |count: &usize| self.tokenizer.bytes(&own[..*count]).starts_with(kept);
         (1..own.len()).rev().take_while(complete).last().unwrap_or(own.len())
     }
 
-    /// The last bytes of a sample: as many as a stop string that ends in the last token can reach back, or all.
+    /// The last bytes of a sample: all, or as many as a stop string that ends in the last token can span.
     fn tail(&self, tokens: &[Token]) -> Vec<u8> {
         let reach = self.longest + self.tokenizer.bytes(&tokens[tokens.len().saturating_sub(1)..]).len();
-        // Words have some bytes. Short tokens, and those without text, widen the window.
+        // Words have a few bytes. Short tokens, and tokens without text, widen the window.
         let mut window = self.longest / 4 + 2;
         loop {
             let tail = self.tokenizer.bytes(&tokens[tokens.len().saturating_sub(window)..]);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(stop().text(&sample("", true)), (String::new(), 1));
     }
 
-    /// Every byte is a token here, so that a character is split over up to four of them.
+    /// Every byte is a token here, so a character is split over up to four tokens.
     #[test]
     fn every_token_of_a_split_character_is_kept() {
         let whole = " Café 北京 🙂 ok";

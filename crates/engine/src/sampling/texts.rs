@@ -1,4 +1,4 @@
-//! Texts for the entailment model: each is stored once, however many pairs it stands in.
+//! Texts for the entailment model; each is stored once, even if many pairs hold it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
-/// Most bytes of the distinct texts of one request. The question precedes each of them, so a small message could ask for
-/// many times its size.
+/// Most bytes of the distinct texts of one request. The question precedes each of them, so a small message could
+/// expand to many times its size.
 const MOST_BYTES: usize = 64 << 20;
 
 /// Distinct texts, numbered, each after the question.
@@ -20,7 +20,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// No texts yet. Each will stand after `question`, if one is given.
+    /// No texts yet. `question`, if any, will precede each of them.
     pub fn after(question: Option<&str>) -> Self {
         let question = question.map(|question| {
             let plain = question.trim();
@@ -29,12 +29,12 @@ impl Texts {
         Self { question, ..Self::default() }
     }
 
-    /// True if each text stands after a question.
+    /// True if a question precedes each text.
     pub const fn have_question(&self) -> bool {
         self.question.is_some()
     }
 
-    /// The number of a text. Texts that read the same after the question have the same number.
+    /// The number of a text. Texts that are equal after the question have the same number.
     pub fn number(&mut self, text: &str) -> Result<usize, EngineError> {
         let text: Arc<str> = match &self.question {
             Some(question) => format!("{question} {text}").trim_end().into(),

@@ -23,10 +23,10 @@ pub struct SampleOptions {
     pub max_tokens: Option<usize>,
     /// How each token is drawn.
     pub sampling: Sampling,
-    /// Strings that end a sample. If `None`, those of the code of the SePer authors: line end, `Question:` and `Context:`.
+    /// Strings that end a sample. If `None`, the SePer authors' strings: line end, `Question:` and `Context:`.
     pub stop: Option<Vec<String>>,
-    /// Seed. Samples of the same number draw the same random numbers in every context of a question, so that differences
-    /// between contexts can be paired. Every other question has other random numbers.
+    /// Seed. Samples with the same number use the same random numbers in every context of a question, so that
+    /// differences between contexts can be paired. Other questions use other random numbers.
     pub seed: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct MeasureOptions {
     pub rule: Rule,
     /// Soft SePer takes the larger entailment of the two directions instead of response to reference.
     pub either_direction: bool,
-    /// How the values for several references become one.
+    /// How the values for several references are combined.
     pub aggregate: Aggregate,
     /// True if the question precedes the texts that the entailment model judges.
     pub conditioned: bool,
@@ -105,7 +105,7 @@ impl MeasureOptions {
         Ok(())
     }
 
-    /// Refuses a rule that this model cannot judge by, before answers are drawn for it.
+    /// Refuses a rule that this model cannot judge, before answers are drawn for it.
     pub(crate) fn check_model(&self, model: &EntailmentInfo) -> Result<(), EngineError> {
         if self.rule == Rule::Loose && !model.three_way {
             let problem =
@@ -121,15 +121,15 @@ impl MeasureOptions {
 pub struct Answer {
     /// The text before the first stop string, trimmed; may be empty.
     pub text: String,
-    /// Natural log-probability of each token of the text at the sampling temperature; for an empty answer that of its first
-    /// token.
+    /// Natural log-probability of each token of the text at the sampling temperature; for an empty answer, of its
+    /// first token.
     pub log_probabilities: Vec<f64>,
     /// Why it ended.
     pub finish: Finish,
 }
 
 impl Answer {
-    /// Its likelihood, for the measures.
+    /// Its likelihood, as the measures use it.
     #[must_use]
     pub fn likelihood(&self) -> Likelihood {
         Likelihood { sum: self.log_probabilities.iter().sum(), tokens: self.log_probabilities.len() }
@@ -143,13 +143,13 @@ pub struct BeliefRequest {
     pub question: String,
     /// The passages.
     pub passages: Vec<Passage>,
-    /// Passage indices of each context, in the order of reading. An empty list is the question alone.
+    /// Passage indices of each context, in prompt order. An empty list is a prompt with only the question.
     pub contexts: Vec<Vec<usize>>,
     /// The task of the generator.
     pub task: Task,
     /// How answers are sampled.
     pub options: SampleOptions,
-    /// Most tokens of a passage; bounded by the context only if `None`.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
     /// True if passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
@@ -199,7 +199,7 @@ impl Sampled {
     }
 }
 
-/// A response to be measured.
+/// A response to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     /// Its text; may be empty.
@@ -226,7 +226,7 @@ pub struct BeliefReport {
     pub semantic_entropy: Estimate,
     /// Semantic entropy over the counts of the clusters, in nats.
     pub semantic_entropy_count: Estimate,
-    /// Semantic entropy corrected for clusters that were not drawn; absent for fewer than two responses.
+    /// Semantic entropy corrected for clusters without a sample; absent for fewer than two responses.
     pub semantic_entropy_corrected: Option<Estimate>,
     /// Mean negative log-likelihood, in nats.
     pub predictive_entropy: Estimate,
@@ -234,7 +234,7 @@ pub struct BeliefReport {
     pub perplexity: Option<Estimate>,
     /// Mean ROUGE-L of all pairs of responses, in [0, 1]; absent for fewer than two.
     pub lexical_similarity: Option<Estimate>,
-    /// The responses of equal meaning.
+    /// The clusters of responses with equal meaning.
     pub clusters: Clusters,
     /// Weight of each response; they sum to 1.
     pub weights: Vec<f64>,
@@ -242,7 +242,7 @@ pub struct BeliefReport {
     pub empty: usize,
 }
 
-/// Answers sampled by the caller, with context and without, and the verdicts that the caller has on them.
+/// Answers sampled by the caller, with and without context, and the caller's verdicts on them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasureInput {
     /// Precedes every text that the entailment model judges; may be empty.
@@ -255,8 +255,8 @@ pub struct MeasureInput {
     pub context_free: Vec<Response>,
     /// True if answer `i` of both lists was drawn with the same random numbers. Paired lists have the same length.
     pub pairing: Pairing,
-    /// Verdicts by text: premise, hypothesis. The entailment model judges pairs that are not here.
+    /// Verdicts by text: premise, hypothesis. The entailment model judges the other pairs.
     pub verdicts: Vec<(String, String, Verdict)>,
-    /// How they are measured.
+    /// How the answers are measured.
     pub options: MeasureOptions,
 }

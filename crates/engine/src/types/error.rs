@@ -1,4 +1,4 @@
-//! Errors of a request, in the terms of the caller.
+//! Errors of a request, in the caller's terms.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub enum EngineError {
         /// Pairs allowed.
         allowed: usize,
     },
-    /// Too many requests are in the system, or their work takes longer than this request may wait.
+    /// Too many requests are queued or running, or their work takes longer than this request may wait.
     #[error("the queue is full, or its work takes longer than this request may wait")]
     QueueFull {
         /// Suggested delay before a retry.
@@ -67,7 +67,7 @@ pub enum EngineError {
     Internal(String),
 }
 
-/// The index of the passage that a field belongs to, and the rest of the field.
+/// The index of the passage in a field path, and the rest of the path.
 pub(crate) fn passage_of(field: &str) -> Option<(usize, &str)> {
     let (index, rest) = field.strip_prefix("passages[")?.split_once(']')?;
     Some((index.parse().ok()?, rest))
@@ -90,7 +90,7 @@ impl EngineError {
         matches!(self, Self::Invalid { .. } | Self::TooLong { .. } | Self::Budget { .. } | Self::Pairs { .. })
     }
 
-    /// The error with another index of its passage; unchanged where its field is not that of a passage.
+    /// The error with another passage index; unchanged if its field is not part of a passage.
     pub(crate) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
         if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self
             && let Some((passage, rest)) = passage_of(field)
@@ -180,7 +180,8 @@ impl From<FitError> for EngineError {
 mod tests {
     use super::*;
 
-    /// It was told as tokens, and cutting the passages did not help. It belongs to the request: a file of lists goes on behind it.
+    /// The error named tokens, but cutting the passages did not help. It concerns one request: a file of lists
+    /// continues after it.
     #[test]
     fn prompts_that_need_too_many_sequences_are_told_so() {
         let of = |what| EngineError::from(ScheduleError::TooLarge { what, needed: 64, available: 63 });

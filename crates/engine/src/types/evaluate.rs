@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// A way to label a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Annotator {
-    /// Exact match of the generator's answer from the passage alone with a reference.
+    /// Exact match of a reference with the generator's answer from the single passage.
     ExactMatch,
     /// F1 of that answer over its words.
     TokenF1,
@@ -18,27 +18,27 @@ pub enum Annotator {
     Containment,
     /// 1 if that answer is one of the class labels.
     Accuracy,
-    /// Soft SePer of answers sampled from the passage alone.
+    /// Soft SePer of answers sampled from the single passage.
     SeperSoft,
     /// Hard SePer of those answers.
     SeperHard,
-    /// Soft SePer with the passage less soft SePer without context.
+    /// Soft SePer with the passage minus soft SePer without context.
     DeltaSeperSoft,
-    /// Hard SePer with the passage less hard SePer without context.
+    /// Hard SePer with the passage minus hard SePer without context.
     DeltaSeperHard,
     /// 1 if the passage contains a reference.
     ContainsAnswer,
     /// The caller's labels.
     Provenance,
-    /// The generator's probability of "Yes" against "No" to the question whether the passage helps.
+    /// The generator's probability of "Yes" against "No" to the question if the passage helps.
     LlmJudgement,
     /// BLEU of the greedy answer.
     Bleu,
-    /// BERTScore of the greedy answer, F1 over the token states of the embedding model.
+    /// BERTScore of the greedy answer, F1 over the token embeddings of the embedding model.
     BertScore,
     /// The generator's probability that the greedy answer matches a reference, by MOI's prompt.
     AnswerJudgement,
-    /// The generator's probability of "Yes" against "No" to the question whether the passage is relevant to the query.
+    /// The generator's probability of "Yes" against "No" to the question if the passage is relevant to the query.
     EragJudgement,
 }
 
@@ -110,43 +110,43 @@ impl Annotator {
         })
     }
 
-    /// True if it takes greedy answers.
+    /// True if it needs greedy answers.
     pub(crate) fn reads_answers(self) -> bool {
         self.lexical().is_some() || matches!(self, Self::AnswerJudgement | Self::BertScore)
     }
 
-    /// True if it takes sampled answers and an entailment model.
+    /// True if it needs sampled answers and an entailment model.
     #[must_use]
     pub const fn is_belief(self) -> bool {
         matches!(self, Self::SeperSoft | Self::SeperHard) || self.is_delta()
     }
 
-    /// True if it takes clusters of answers, which only a three-way entailment model gives.
+    /// True if it needs clusters of answers, which require a three-way entailment model.
     pub(crate) const fn is_hard(self) -> bool {
         matches!(self, Self::SeperHard | Self::DeltaSeperHard)
     }
 
-    /// True if it takes answers sampled without context.
+    /// True if it needs answers sampled without context.
     #[must_use]
     pub const fn is_delta(self) -> bool {
         matches!(self, Self::DeltaSeperSoft | Self::DeltaSeperHard)
     }
 
-    /// True if it scores answers, so that it can score an end-to-end answer as well.
+    /// True if it scores answers, so it can also score an end-to-end answer.
     #[must_use]
     pub fn scores_answers(self) -> bool {
         self.reads_answers() || self.is_belief()
     }
 
-    /// True if `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
-    /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
+    /// True if `rerankd evaluate` uses it by default. Accuracy is for class labels, and the SePer annotators
+    /// sample. Annotators of later versions are not used either: the same command would refuse its earlier results.
     #[must_use]
     pub const fn is_default(self) -> bool {
         let later = matches!(self, Self::Bleu | Self::BertScore | Self::AnswerJudgement | Self::EragJudgement);
         !self.is_belief() && !later && !matches!(self, Self::Accuracy)
     }
 
-    /// True if it takes an embedding model, which not every server has.
+    /// True if it needs an embedding model.
     #[must_use]
     pub const fn needs_embedding(self) -> bool {
         matches!(self, Self::BertScore)
@@ -159,7 +159,7 @@ impl Annotator {
     }
 }
 
-/// A question, its passages, and how its retrieval is evaluated.
+/// A question, its passages, and how to evaluate their retrieval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateRequest {
     /// The question.
@@ -176,27 +176,27 @@ pub struct EvaluateRequest {
     pub metrics: Vec<Metric>,
     /// Least label of a relevant passage.
     pub threshold: f64,
-    /// Rankings of passage indices, best first; the order of the passages where empty. A ranking may leave passages out and
-    /// may be empty.
+    /// Rankings of passage indices, best first; if empty, the order of the passages. A ranking may leave passages
+    /// out and may be empty.
     pub rankings: Vec<Vec<usize>>,
-    /// For each ranking the order in which its passages stand in the prompt of the end-to-end answer; the rankings where
-    /// empty. Each context holds the passages of its ranking.
+    /// For each ranking, the order of its passages in the prompt of the end-to-end answer; if empty, the rankings.
+    /// Each context holds the passages of its ranking.
     pub contexts: Vec<Vec<usize>>,
-    /// Answer from each whole context, too, and score that answer.
+    /// Also answer from each whole context, and score that answer.
     pub end_to_end: bool,
     /// The task of the generator. The answer of a task with labels is its likeliest label.
     pub task: Task,
-    /// Most tokens of a greedy answer; the task's default where `None`.
+    /// Most tokens of a greedy answer; `None` for the task's default.
     pub answer_tokens: Option<usize>,
     /// How answers are sampled for the SePer annotators.
     pub sampling: SampleOptions,
     /// How sampled answers are measured.
     pub measure: MeasureOptions,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
-    /// True if passages may be cut to fit; the server's default where `None`.
+    /// True if passages may be cut to fit; `None` for the server's default.
     pub truncate: Option<bool>,
-    /// Most tokens to evaluate; the server's limit where `None`.
+    /// Most tokens to evaluate; `None` for the server's limit.
     pub token_budget: Option<usize>,
 }
 
@@ -238,7 +238,7 @@ impl EvaluateRequest {
         if self.rankings.is_empty() { vec![(0..self.passages.len()).collect()] } else { self.rankings.clone() }
     }
 
-    /// The contexts that are answered as a whole, each once.
+    /// The contexts of end-to-end answers, each once.
     pub(crate) fn whole_contexts(&self) -> BTreeSet<Vec<usize>> {
         if self.end_to_end { self.contexts().into_iter().collect() } else { BTreeSet::new() }
     }
@@ -271,7 +271,7 @@ pub struct AnnotatorScores {
 pub struct RankingScores {
     /// Its passages, best first.
     pub indices: Vec<usize>,
-    /// Its passages in the order of the prompt of the end-to-end answer.
+    /// Its passages in the prompt order of the end-to-end answer.
     pub context: Vec<usize>,
     /// One per annotator.
     pub scores: Vec<AnnotatorScores>,
@@ -288,11 +288,11 @@ pub struct EvaluateReport {
     pub labels: Vec<(Annotator, Vec<f64>)>,
     /// One per ranking.
     pub rankings: Vec<RankingScores>,
-    /// The greedy answer from each passage alone, where an annotator needed them.
+    /// The greedy answer from each single passage, if an annotator needed them.
     pub passage_answers: Vec<Answer>,
-    /// The task's labels after each passage alone, with their probabilities; empty for tasks without labels.
+    /// The task's labels after each single passage, with their probabilities; empty for tasks without labels.
     pub passage_label_probabilities: Vec<Vec<LabelProbability>>,
-    /// The task that was asked.
+    /// The kind of task.
     pub task: TaskKind,
     /// The work of the generator.
     pub usage: Usage,

@@ -8,7 +8,7 @@ impl MethodRef {
     /// The method MOI.
     pub const MOI: Self = Self("moi");
 
-    /// The registry alone makes references to other methods.
+    /// Only the registry creates references to other methods.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self(name)
     }

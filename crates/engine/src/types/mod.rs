@@ -1,4 +1,4 @@
-//! Plain data of requests and results. It knows nothing of the rest of the engine.
+//! Plain data of requests and results. It depends on no other module of the engine.
 
 mod belief;
 mod error;
@@ -29,7 +29,7 @@ pub struct Limits {
     pub passages: usize,
     /// Bytes of a query.
     pub query_bytes: usize,
-    /// Bytes of a passage, its title included.
+    /// Bytes of a passage, including its title.
     pub passage_bytes: usize,
     /// Orders of the passages.
     pub orders: usize,
@@ -37,14 +37,14 @@ pub struct Limits {
     pub tokens: usize,
     /// Pairs of texts that the entailment model judges for one request.
     pub pairs: usize,
-    /// True if passages are cut to fit the context if the request does not say.
+    /// True if passages are cut to fit the context unless the request sets otherwise.
     pub truncate: bool,
     /// Longest wait of a stream's question for its slot; `None` for no bound.
     pub permit_wait: Option<Duration>,
 }
 
 impl Limits {
-    /// Bounds that a unit test does not reach, but for those it sets.
+    /// Bounds too wide for a unit test to reach, except those it sets.
     pub const WIDE: Self = Self {
         passages: 1_000,
         query_bytes: 1_000,
@@ -62,7 +62,7 @@ impl Limits {
 pub enum Role {
     /// Scores and samples text.
     Generator,
-    /// Scores text in the generator's place; it never answers.
+    /// Scores text instead of the generator; it never answers.
     Scorer,
     /// Judges entailment.
     Entailment,

@@ -50,7 +50,7 @@ impl PromptPrefix {
         self.examples.iter().map(example).fold(self.instruction.len(), usize::saturating_add)
     }
 
-    /// Refuses what no server takes: too many characters or examples, and blank texts.
+    /// Refuses texts that every server refuses: too many characters or examples, and blank texts.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the field.
@@ -74,8 +74,8 @@ impl PromptPrefix {
         Ok(())
     }
 
-    /// [`PromptPrefix::check_texts`], and within the limits of a server: the texts together are at most as long as a passage may
-    /// be.
+    /// [`PromptPrefix::check_texts`], and within the limits of a server: together the texts are at most as long as
+    /// a passage may be.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         self.check_texts()?;
         for (index, example) in self.examples.iter().enumerate() {
@@ -107,7 +107,7 @@ pub enum MoiOutcome {
 pub enum Scheme {
     /// Distinct random orders of all passages, as in the paper.
     Random,
-    /// Rotations of the given order.
+    /// Rotations of the input order.
     Cyclic,
     /// Optimised Latin squares.
     Latin,
@@ -128,8 +128,8 @@ pub struct MoiOptions {
     pub scheme: Option<Scheme>,
     /// Number of orders; the default depends on the design.
     pub orders: Option<usize>,
-    /// Score the prefixes of each order, up to this many passages. If `None`: 2 for `Prefix` and `Adaptive`; the other
-    /// designs score whole orders only.
+    /// Score the prefixes of each order, up to this many passages. If `None`: 2 for `Prefix` and `Adaptive`; the
+    /// other designs score only whole orders.
     pub depth: Option<usize>,
     /// `Trie`: leading columns that the copies share; 1 by default.
     pub shared_columns: Option<usize>,
@@ -155,18 +155,18 @@ pub struct MoiOptions {
     pub seed: u64,
     /// Reduce a design that exceeds the budget to the largest size that fits, instead of refusing the request.
     pub fit_budget: bool,
-    /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
+    /// `Adaptive`: leading ranks that must be decided before it stops early; 3 by default.
     pub settle_top: Option<usize>,
-    /// `Adaptive` and the method `cascade`: probability at which a rank counts as settled, in (0, 1); 0.9 and 0.55 by
-    /// default.
+    /// `Adaptive` and the method `cascade`: probability at which a rank counts as decided, in (0, 1); 0.9 and 0.55
+    /// by default.
     pub settle_probability: Option<f64>,
     /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
     pub rounds: Option<usize>,
 }
 
 impl MoiOptions {
-    /// True if they ask for anything that only the method `moi` has. Budget, seed and the probability of a settled place are
-    /// for others, too.
+    /// True if they set options that only the method `moi` has. Other methods also use budget, seed and the
+    /// probability of a decided rank.
     #[must_use]
     pub fn asks_for_moi(&self) -> bool {
         let common = Self { seed: self.seed, settle_probability: self.settle_probability, ..Self::default() };
@@ -179,8 +179,8 @@ impl MoiOptions {
         self.scheme.unwrap_or(Scheme::Prefix)
     }
 
-    /// True if the fitted position weights describe the generator and may be learnt: the caller set no constraint, no prior and
-    /// nothing else that moves them, and the outcome is the query likelihood.
+    /// True if the fitted position weights describe the generator and may be learnt: the caller set no constraint,
+    /// no prior and nothing else that changes them, and the outcome is the query likelihood.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         let free = !self.monotone && self.position_prior.is_none() && self.sigma2.is_none();
@@ -188,15 +188,15 @@ impl MoiOptions {
     }
 }
 
-/// The order in which ranked passages should stand in the context.
+/// The order of ranked passages in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextOrder {
-    /// By a calibrated or built-in profile (with `position_bias.profiles = "learnt"` also a learnt one) whose effect exceeds its error;
-    /// otherwise best first. The default.
+    /// By a calibrated or built-in profile (with `position_bias.profiles = "learnt"` also a learnt one) whose
+    /// effect exceeds its error; otherwise best first. The default.
     #[default]
     Auto,
-    /// By any profile, learnt ones included, whose effect exceeds its error; otherwise best first. An error where the
-    /// generator has no profile at all.
+    /// By any profile, including learnt ones, whose effect exceeds its error; otherwise best first. An error if the
+    /// generator has no profile.
     ByPositionBias,
     /// Best first (MOI, Eq. 4).
     Descending,
@@ -206,19 +206,19 @@ pub enum ContextOrder {
     Input,
 }
 
-/// How each side is scaled before it is weighed.
+/// How each side is scaled before it is weighted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scaling {
-    /// `(s - floor) / (max - floor)`, at least 0: the theoretical minimum of Bruch et al. A flat list of the retriever then says
-    /// little, where the other scalings stretch its noise to full range. If a side's floor is unknown, both sides are
-    /// standardised.
+    /// `(s - floor) / (max - floor)`, at least 0: the theoretical minimum of Bruch et al. A flat list of retriever
+    /// scores then counts little; the other scalings would stretch its noise to full range. If a side's floor is
+    /// unknown, both sides are standardised.
     #[default]
     Floor,
     /// `(s - min) / (max - min)`.
     MinMax,
     /// Mean 0 and standard deviation 1.
     Standard,
-    /// `1 / (60 + rank)`, rank from 1: reciprocal rank fusion (Cormack et al., 2009). Reads no scores.
+    /// `1 / (60 + rank)`, rank from 1: reciprocal rank fusion (Cormack et al., 2009). Uses no scores.
     ReciprocalRank,
 }
 
@@ -228,7 +228,7 @@ pub enum Scaling {
 pub enum Source {
     /// The passages' retriever scores.
     Retriever,
-    /// BM25 inside the list.
+    /// BM25 within the list.
     Bm25,
 }
 
@@ -248,7 +248,8 @@ impl Source {
 pub struct Background {
     /// Documents in the collection.
     pub documents: u64,
-    /// Documents that hold a word, by the word in lower case; at most all of them. A word that is absent is in none.
+    /// Number of documents that hold a word, by the word in lower case; at most all of them. Missing words are in
+    /// no document.
     pub frequencies: HashMap<String, u64>,
 }
 
@@ -258,11 +259,11 @@ pub enum FusionMode {
     /// As the method does: `cascade` fuses, the others do not.
     #[default]
     ByMethod,
-    /// The model alone.
+    /// Only the model.
     Off,
     /// With the retriever's scores, or BM25 if they are missing.
     On,
-    /// With BM25 even where the retriever's scores are there.
+    /// With BM25 even if there are retriever scores.
     Bm25,
 }
 
@@ -273,13 +274,13 @@ pub struct FusionOptions {
     pub mode: FusionMode,
     /// The model's share, in [0, 1].
     pub weight: Option<f64>,
-    /// The cosines' share of the other side, in [0, 1], where an embedding model takes part.
+    /// The cosines' share of the other side, in [0, 1], if an embedding model takes part.
     pub embedding: Option<f64>,
     /// How both sides are scaled.
     pub scaling: Option<Scaling>,
     /// Document frequencies of the collection, for BM25.
     pub background: Option<Arc<Background>>,
-    /// The shares that calibrations found. The engine sets them where the request sets nothing else.
+    /// The shares from calibrations. The engine sets them if the request sets nothing else.
     pub learnt: Learnt,
 }
 
@@ -292,21 +293,21 @@ pub struct Shares {
     pub embedding: f64,
 }
 
-/// The shares that calibrations found.
+/// The shares from calibrations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Learnt {
-    /// The model's, where the other side is the retriever's, or that of BM25.
+    /// The model's, if the other side is only the retriever or BM25.
     pub alone: Option<f64>,
-    /// The shares if the cosines of an embedding model take part.
+    /// The shares if an embedding model takes part.
     pub with_embedding: Option<Shares>,
 }
 
 /// A way to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CompressionMethod {
-    /// By self-information; the question has no part in it.
+    /// By self-information, independent of the question.
     SelectiveContext,
-    /// By what the question makes likelier.
+    /// By how much likelier the question makes each token.
     LongLlmLingua,
 }
 
@@ -317,7 +318,7 @@ pub enum CompressionUnit {
     Sentence,
     /// A run of words between function words and punctuation.
     Phrase,
-    /// The least number of tokens that cuts no word, no number, and no run of up to five capitalised words.
+    /// The fewest tokens that cut no word, no number, and no run of up to five capitalised words.
     Token,
 }
 
@@ -334,7 +335,7 @@ impl CompressionMethod {
         }
     }
 
-    /// The unit if none is named: the papers' own, but for phrases, which need a parser.
+    /// The default unit: the one of the method's paper, except for phrases, which need a parser.
     #[must_use]
     pub const fn unit(self) -> CompressionUnit {
         match self {
@@ -347,13 +348,13 @@ impl CompressionMethod {
 /// How the returned passages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compression {
-    /// By what.
+    /// The method.
     pub method: CompressionMethod,
-    /// The unit that is kept as a whole; `None` for the method's own.
+    /// The unit that is kept or dropped as a whole; `None` for the method's default.
     pub unit: Option<CompressionUnit>,
-    /// Share of the tokens that are read which is kept, in (0, 1]; `None` for `target_tokens`, or 0.5.
+    /// Share of the prompt's passage tokens to keep, in (0, 1]; `None` for `target_tokens`, or 0.5.
     pub ratio: Option<f64>,
-    /// Tokens that are kept of all returned passages together.
+    /// Tokens to keep of all returned passages together.
     pub target_tokens: Option<usize>,
     /// Difference of the best passage's share from the mean, for LongLLMLingua, in [0, 1]; `None` for 0.3.
     pub ratio_spread: Option<f64>,
@@ -386,12 +387,12 @@ impl Compression {
         Ok(())
     }
 
-    /// The unit that is kept as a whole.
+    /// The unit that is kept or dropped as a whole.
     pub(crate) fn unit(&self) -> CompressionUnit {
         self.unit.unwrap_or(self.method.unit())
     }
 
-    /// True if it may read anything: a ratio of 1 does not.
+    /// True if it may evaluate anything: a ratio of 1 does not.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.ratio != Some(1.0)

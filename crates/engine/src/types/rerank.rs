@@ -17,7 +17,7 @@ use rag_metrics::belief::Measured;
 pub struct RerankRequest {
     /// The query; not empty.
     pub query: String,
-    /// The passages in the retriever's order.
+    /// The passages in first-stage order.
     pub passages: Vec<Passage>,
     /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
     pub method: Option<MethodRef>,
@@ -27,7 +27,8 @@ pub struct RerankRequest {
     pub moi: MoiOptions,
     /// Fusion with the retriever's scores.
     pub fusion: FusionOptions,
-    /// Omit results that are no better than no passage (utility of 0 or less). Then an empty list of results is an answer.
+    /// Omit results that are no better than no passage (utility of 0 or less). An empty list of results is then a
+    /// valid answer.
     pub only_helpful: bool,
     /// Most tokens to evaluate; `None` for the server's limit.
     pub token_budget: Option<usize>,
@@ -37,13 +38,14 @@ pub struct RerankRequest {
     pub top_n: Option<usize>,
     /// Results with a lower score are omitted; in [0, 1].
     pub score_threshold: Option<f64>,
-    /// Return as many results as have the greatest expected F1 by their probabilities. The method must be calibrated.
+    /// Return the number of results with the greatest expected F1 by their probabilities. The method must be
+    /// calibrated.
     pub auto_k: bool,
     /// True if passages may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
     /// Most tokens per passage; if `None`, only the context bounds them.
     pub passage_tokens: Option<usize>,
-    /// The side at which passages are truncated. Set by the peers' protocols; rerankd.v1 cuts at the end.
+    /// The side at which passages are truncated. Only other protocols set it; rerankd.v1 cuts at the end.
     pub cut_side: CutSide,
     /// Order of the returned passages in the generator's context.
     pub context_order: ContextOrder,
@@ -51,20 +53,20 @@ pub struct RerankRequest {
     pub inline: Option<Inline>,
     /// Instruction and examples before the passages, for methods that take them.
     pub prefix: PromptPrefix,
-    /// Format of the prompts that score; `None` for the configured one. For comparisons only: no protocol has it.
+    /// Format of the scored prompts; `None` for the configured one. Only for comparisons: no protocol has it.
     pub frame: Option<PromptFormat>,
-    /// Compression of the returned passages; `None` leaves them as they are.
+    /// Compression of the returned passages, if any.
     pub compression: Option<Compression>,
 }
 
 impl RerankRequest {
-    /// Drops byte-order marks, and makes titles without text the texts.
+    /// Drops byte-order marks. Titles without text become texts.
     pub(crate) fn tidy(&mut self) {
         self.query = unmarked(&self.query).to_owned();
         self.passages.iter_mut().for_each(Passage::tidy);
     }
 
-    /// The method that ranks: the named one, `moi` if none is named and options are set that only `moi` has, or the default.
+    /// The method that ranks: the named one; `moi` if none is named but options of `moi` are set; or the default.
     #[must_use]
     pub fn method(&self) -> MethodRef {
         let unnamed = || if self.moi.asks_for_moi() { MethodRef::MOI } else { MethodRef::default() };
@@ -73,7 +75,7 @@ impl RerankRequest {
 }
 
 impl RerankRequest {
-    /// True if it asks for a compression that may read anything.
+    /// True if it asks for a compression that may evaluate anything.
     pub(crate) fn compression_reads(&self) -> bool {
         self.compression.is_some_and(|compression| compression.reads())
     }
@@ -84,13 +86,14 @@ impl RerankRequest {
 pub struct Ranked {
     /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; 0.5 is "no better than no passage" for methods whose
-    /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
-    /// tokens for sums over the query, of answer tokens for sums over the answer, the number of passages for ranks, 1 otherwise.
+    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; 0.5 is "no better than no passage" for
+    /// methods whose utilities have a zero. The value is the utility, or the fused value. The method sets the unit:
+    /// the number of query tokens for sums over the query, of answer tokens for sums over the answer, the number of
+    /// passages for ranks, 1 otherwise.
     pub score: f64,
     /// Utility in the method's unit: nats, nats per token, ranks, a model's logit or cosine, or the retriever's score.
     pub utility: f64,
-    /// The utility before a further stage refined it; else the same.
+    /// The utility before a later stage refined it; otherwise the same.
     pub alone: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
@@ -114,7 +117,7 @@ pub struct FitReport {
     pub diagnostics: Diagnostics,
     /// The evidence for the direction of the position bias.
     pub orientation: Orientation,
-    /// Pearson correlation of the utilities with the one-passage scores; `None` if undefined or not scored.
+    /// Pearson correlation of the utilities with the single-passage scores; `None` if undefined or not scored.
     pub anchor_correlation: Option<f64>,
     /// Expected Kendall tau between this ranking and the true one, in [0, 1].
     pub expected_tau: f64,
@@ -122,7 +125,7 @@ pub struct FitReport {
     pub scheme: Scheme,
     /// Number of prompts that were scored.
     pub observations: usize,
-    /// Number of passage blocks: without prefix sharing, and with it.
+    /// Number of passage evaluations without and with prefix sharing.
     pub blocks: (usize, usize),
     /// Number of passages in the longest prompt.
     pub depth: usize,
@@ -143,10 +146,10 @@ pub struct Reranked {
     pub score_calibrated: bool,
     /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
-    /// The fusion; `None` for the method alone.
+    /// The fusion; `None` if only the method's utilities count.
     pub fusion: Option<FusionReport>,
-    /// True if no passage helps: by a calibrated score, that more likely than not none is relevant; without one, that no passage
-    /// that was read is better than none, or `None` for a method whose utilities have no zero.
+    /// True if no passage helps. By a calibrated score: more likely than not, none is relevant. Without one: no
+    /// evaluated passage is better than none; `None` if the method's utilities have no zero.
     pub none_helps: Option<bool>,
     /// Probability that none of the ranked passages is relevant; `None` if the score is not calibrated.
     pub none_relevant: Option<f64>,
@@ -160,7 +163,7 @@ pub struct Reranked {
     pub usage: Usage,
     /// Warnings for the caller, such as truncated passages.
     pub warnings: Vec<String>,
-    /// The generator that scored; the one that answers where the method asks none.
+    /// The generator that scored, or the answering one if the method asks none.
     pub model: GeneratorInfo,
 }
 
@@ -188,9 +191,9 @@ pub enum RerankEvent {
 /// The stage that decided the place of a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RankingStage {
-    /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
+    /// The retriever's scores, BM25, or the input order: no model evaluated the passage.
     Retriever,
-    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
+    /// Single-passage prompts, or the method's prompts if it has one stage.
     #[default]
     Alone,
     /// Prompts that hold it together with others.
@@ -210,23 +213,24 @@ pub struct FusionReport {
     pub embedding: Option<f64>,
 }
 
-/// The part of each score in `f`, the convex combination by which a passage is placed; together they are `f`. Standardised, 0 is a
-/// passage that this signal finds average in its list; with floors, one of which it says nothing. All are `None` for a passage that
-/// only the other side's own order placed: the model did not read it, and no embedding model where it took part.
+/// The part of each score in `f`, the convex combination that places a passage; the parts sum to `f`. Standardised,
+/// 0 means that the score is average in its list; with floors, that it is no evidence. All are `None` for a passage
+/// that was placed only by the other side's order, because neither the model nor a participating embedding model
+/// read it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ScoreParts {
-    /// The model's; `None` for a passage that it did not read.
+    /// The model's; `None` for a passage that it did not evaluate.
     pub model: Option<f64>,
-    /// The embedding model's; `None` if it had no part, or did not read the passage.
+    /// The embedding model's; `None` if it took no part, or did not evaluate the passage.
     pub embedding: Option<f64>,
-    /// The retriever's, or that of BM25.
+    /// The retriever's or BM25's.
     pub source: Option<f64>,
 }
 
 /// The profile behind an arrangement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Basis {
-    /// Whose likelihood.
+    /// The text whose likelihood was measured.
     pub subject: Subject,
     /// Who supplied the observations.
     pub origin: Origin,
@@ -254,9 +258,9 @@ pub enum Ground {
 pub struct Arrangement {
     /// Indices of the request, first in the prompt to last.
     pub order: Vec<usize>,
-    /// The order that was applied; never `Auto`.
+    /// The applied order; never `Auto`.
     pub applied: ContextOrder,
-    /// Why.
+    /// The reason for the order.
     pub ground: Ground,
 }
 
@@ -269,7 +273,7 @@ pub struct CompressedPassage {
     pub text: String,
     /// Tokens of its text.
     pub tokens_before: usize,
-    /// Tokens of what is left.
+    /// Tokens of the rest.
     pub tokens_after: usize,
 }
 
@@ -288,11 +292,11 @@ pub struct CompressionReport {
     pub method: CompressionMethod,
     /// The unit that was kept or dropped as a whole.
     pub unit: CompressionUnit,
-    /// The returned passages in their context order, with those that were dropped.
+    /// The returned passages in context order, including dropped ones.
     pub passages: Vec<CompressedPassage>,
     /// Tokens that were evaluated for it, in addition to those of the ranking.
     pub tokens_evaluated: usize,
-    /// Passages whose tokens were scored for it, by the ranking or by itself.
+    /// Passages whose tokens were scored for it, by the ranking or by the compression.
     pub passages_read: usize,
 }
 
@@ -316,11 +320,12 @@ pub struct Usage {
     pub tokens: usize,
     /// Tokens of all prompts if every prompt were evaluated from its beginning.
     pub naive_tokens: usize,
-    /// Tokens that were not evaluated, because an earlier request, or round of the request, had evaluated them.
+    /// Tokens that were not evaluated, because an earlier request, or an earlier round of this one, had evaluated
+    /// them.
     pub cached_tokens: usize,
     /// Steps of the model in which the request took part.
     pub steps: usize,
-    /// Tokens of the embedding model whose scores were mixed in; not among `tokens`.
+    /// Tokens of the embedding model whose scores were mixed in; not part of `tokens`.
     pub embedding_tokens: usize,
     /// Passages that a cross-encoder or an embedding model scored, or pairs of texts that the entailment model judged.
     pub pairs: usize,
@@ -337,8 +342,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the cost of another list of the same request. Lists wait for the generator, and are scored, at the same time if they are
-    /// scored `together`, and one after the other otherwise.
+    /// Adds the cost of another list of the same request. If the lists are scored `together`, their waiting and
+    /// scoring times overlap; otherwise they add up.
     pub(crate) fn extend(&mut self, other: &Self, together: bool) {
         let time = |one: f64, other: f64| if together { one.max(other) } else { one + other };
         self.tokens += other.tokens;
@@ -363,7 +368,7 @@ impl Usage {
     }
 }
 
-/// A query, a text, and how the text is truncated.
+/// A query, a text, and how to truncate the text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pair {
     /// The query; not empty.
@@ -392,10 +397,10 @@ pub struct PairScore {
 /// The scores of pairs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PairScores {
-    /// One for each pair, in the order of the pairs.
+    /// One per pair, in the order of the pairs.
     pub scores: Vec<PairScore>,
     /// Cost of all lists together.
     pub usage: Usage,
-    /// Warnings for the caller; each is given once.
+    /// Warnings for the caller, without duplicates.
     pub warnings: Vec<String>,
 }

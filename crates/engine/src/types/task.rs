@@ -11,10 +11,10 @@ pub(crate) const FEVER: [&str; 3] = ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"];
 /// Fewest labels of a task.
 const LEAST_LABELS: usize = 2;
 
-/// Most labels of a task. Each context is scored once for each of them.
+/// Most labels of a task. Each context is scored once per label.
 const MOST_LABELS: usize = 64;
 
-/// Most bytes of a label. All of them stand in the instruction.
+/// Most bytes of a label. The instruction holds all labels.
 const LABEL_BYTES: usize = 128;
 
 /// A kind of task.
@@ -23,7 +23,7 @@ pub enum TaskKind {
     /// A few words answer the question.
     #[default]
     ShortAnswer,
-    /// The question is a claim; the answer says whether it holds.
+    /// The question is a claim; the answer says if it holds.
     FactVerification,
     /// The question is a conversation; the answer is its next turn.
     Dialogue,
@@ -56,8 +56,8 @@ impl TaskKind {
         matches!(self, Self::FactVerification | Self::Classification)
     }
 
-    /// Most tokens of an answer if the caller does not say; `None` for the default of [`SampleOptions`]. Long answers have
-    /// the 300 of ALCE's program.
+    /// Most tokens of an answer if the caller sets none; `None` for the default of [`SampleOptions`]. Long answers
+    /// have the 300 of ALCE's program.
     #[must_use]
     pub const fn answer_tokens(self) -> Option<usize> {
         match self {
@@ -68,17 +68,17 @@ impl TaskKind {
     }
 }
 
-/// A task, with the labels that its answer may be.
+/// A task with its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Task {
     /// Its kind.
     pub kind: TaskKind,
-    /// The caller's labels; empty for those of FEVER, or for none.
+    /// The caller's labels; empty for FEVER's, or for none.
     pub labels: Vec<String>,
 }
 
 impl Task {
-    /// The labels that the answer may be; empty for tasks without labels.
+    /// The possible answers; empty for tasks without labels.
     #[must_use]
     pub fn labels(&self) -> Cow<'_, [String]> {
         if self.kind == TaskKind::FactVerification && self.labels.is_empty() {
@@ -87,7 +87,7 @@ impl Task {
         Cow::Borrowed(&self.labels)
     }
 
-    /// Refuses labels that the task has no use for, and labels that cannot be told apart.
+    /// Refuses labels for a task that uses none, and ambiguous labels.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] for `labels`.
@@ -125,13 +125,13 @@ impl Task {
         lexical::accuracy(text, &self.labels()) > 0.5
     }
 
-    /// Options of sampling, with the task's length of an answer where they name none.
+    /// Options of sampling, with the task's answer length if they set none.
     pub(crate) fn sampling(&self, options: SampleOptions) -> SampleOptions {
         SampleOptions { max_tokens: options.max_tokens.or(self.kind.answer_tokens()), ..options }
     }
 
-    /// An answer as measures read it. A long answer cites passages by number; the numbers are no words of it, and only the measures
-    /// of citations read them.
+    /// An answer as measures read it. The citation numbers of a long answer are removed: only the measures of
+    /// citations read them.
     #[must_use]
     pub fn measured(&self, answer: &str) -> String {
         if self.kind == TaskKind::LongAnswer { without_marks(answer) } else { answer.to_owned() }
@@ -141,7 +141,7 @@ impl Task {
 /// A label with the generator's probability of it among all labels.
 pub type LabelProbability = (String, f64);
 
-/// True if the annotator of accuracy takes two labels for one.
+/// True if the annotator of accuracy takes two labels for the same.
 fn same(left: &str, right: &str) -> bool {
     lexical::accuracy(left, &[right.to_owned()]) > 0.5
 }

@@ -11,9 +11,9 @@ use rag_metrics::belief::Measured;
 pub enum ContextKind {
     /// The whole list, in its order.
     List,
-    /// Passage `i` alone.
+    /// Only passage `i`.
     Passage(usize),
-    /// The first so many passages.
+    /// The first N passages.
     Prefix(usize),
     /// The list except passage `i`.
     LeaveOneOut(usize),
@@ -26,13 +26,13 @@ pub enum ContextKind {
 pub struct UtilityRequest {
     /// The question.
     pub question: String,
-    /// The passages, in the order of reading.
+    /// The passages, in prompt order.
     pub passages: Vec<Passage>,
     /// Reference answers, at most 64. If there are none, only entropies are measured.
     pub references: Vec<String>,
     /// Measure the whole list.
     pub list: bool,
-    /// Measure each passage alone.
+    /// Measure each single passage.
     pub each: bool,
     /// Measure every growing prefix of the list.
     pub prefixes: bool,
@@ -40,22 +40,22 @@ pub struct UtilityRequest {
     pub leave_one_out: bool,
     /// Measure these subsets, by index.
     pub subsets: Vec<Vec<usize>>,
-    /// True if the references are scored as answers, too.
+    /// True if the references are also scored as answers.
     pub score_references: bool,
     /// The task of the generator.
     pub task: Task,
     /// How answers are sampled.
     pub sampling: SampleOptions,
-    /// How they are measured.
+    /// How answers are measured.
     pub measure: MeasureOptions,
-    /// Most tokens of a passage; bounded by the context only if `None`.
+    /// Most tokens of a passage; `None` if only the context bounds it.
     pub passage_tokens: Option<usize>,
     /// True if passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
-    /// Most pairs that the entailment model is asked about; the server's limit if `None`. No field of the protocol: what a
-    /// ranking leaves to its inline utility.
+    /// Most pairs that the entailment model is asked about; the server's limit if `None`. Not in the protocol: a
+    /// ranking sets it for its inline utility.
     pub pair_budget: Option<usize>,
 }
 
@@ -116,7 +116,7 @@ pub struct Utility {
     pub kind: ContextKind,
     /// Its passages.
     pub indices: Vec<usize>,
-    /// The belief in it.
+    /// The belief in the context.
     pub belief: BeliefReport,
     /// The answers that were measured.
     pub answers: Vec<Answer>,
@@ -128,18 +128,19 @@ pub struct Utility {
     pub delta_soft: Option<Measured>,
     /// DeltaSePer by hard SePer.
     pub delta_hard: Option<Measured>,
-    /// Context-free semantic entropy minus that in this context, in nats.
+    /// Context-free semantic entropy minus the semantic entropy in this context, in nats.
     pub semantic_entropy_reduction: Measured,
     /// The reduction by counts of the clusters.
     pub semantic_entropy_count_reduction: Measured,
-    /// Semantic entropy corrected for clusters that were not drawn; absent for fewer than two samples.
-    pub semantic_entropy_corrected_reduction: Option<Measured>,
-    /// Context-free predictive entropy minus that in this context, in nats.
-    pub predictive_entropy_reduction: Measured,
-    /// Context-free perplexity minus that in this context; absent if either is.
-    pub perplexity_reduction: Option<Measured>,
-    /// Lexical similarity of the answers in this context minus that of the context-free ones; absent for fewer than two
+    /// Reduction of the semantic entropy corrected for clusters without a sample; absent for fewer than two
     /// samples.
+    pub semantic_entropy_corrected_reduction: Option<Measured>,
+    /// Context-free predictive entropy minus the predictive entropy in this context, in nats.
+    pub predictive_entropy_reduction: Measured,
+    /// Context-free perplexity minus the perplexity in this context; absent if either is.
+    pub perplexity_reduction: Option<Measured>,
+    /// Lexical similarity of the answers in this context minus the similarity of the context-free ones; absent for
+    /// fewer than two samples.
     pub lexical_similarity_increase: Option<Measured>,
 }
 
@@ -154,7 +155,7 @@ pub struct UtilityReport {
     pub context_free_labels: Vec<LabelProbability>,
     /// log P(reference | question) of each reference, in nats; empty unless they were scored.
     pub context_free_references: Vec<f64>,
-    /// The task that was asked.
+    /// The kind of task.
     pub task: TaskKind,
     /// One for each context, in the order: list, each, prefixes, leave-one-out, subsets.
     pub utilities: Vec<Utility>,
@@ -164,7 +165,7 @@ pub struct UtilityReport {
     pub judged_pairs: usize,
     /// Passages that were cut to fit the prompts.
     pub shortened: usize,
-    /// The warning about pairs that the entailment model may have cut; also among the warnings.
+    /// The warning about pairs that the entailment model may have cut; also in `warnings`.
     pub(crate) too_long: Option<String>,
     /// Remarks for the caller.
     pub warnings: Vec<String>,

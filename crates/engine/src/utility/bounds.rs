@@ -1,11 +1,11 @@
-//! How large a report may be.
+//! The maximum size of a report.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::context_free::{Drawn, bytes};
 use crate::types::{ContextKind, EngineError};
 
-/// Most bytes of the answers of a report. Equal contexts are sampled once, but each of them has its answers in the report.
+/// Most bytes of the answers of a report. Equal contexts are sampled once, but each has its answers in the report.
 const MOST_ANSWERS: usize = 64 << 20;
 
 /// Refuses a report whose answers are larger than any message.

@@ -1,4 +1,4 @@
-//! Context-free answers of recent questions: whoever measures many lists of one question draws them once.
+//! Context-free answers of recent questions, so that many lists of one question draw them once.
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -15,15 +15,15 @@ pub(super) struct Drawn {
     pub references: Vec<f64>,
 }
 
-/// Bytes of the answers, about.
+/// Approximate bytes of the answers.
 pub(super) fn bytes(drawn: &Drawn) -> usize {
     let of =
         |answer: &Answer| size_of::<Answer>() + answer.text.len() + size_of_val(answer.log_probabilities.as_slice());
     drawn.answers.iter().map(of).sum::<usize>() + size_of_val(drawn.references.as_slice())
 }
 
-/// Everything that context-free answers depend on: the question, the task, the sampling options, and the references where they
-/// are scored.
+/// Everything that context-free answers depend on: the question, the task, the sampling options, and the references
+/// if they are scored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key(String, Task, String, Vec<String>);
 
@@ -64,7 +64,7 @@ impl Default for ContextFreeCache {
 }
 
 impl ContextFreeCache {
-    /// One that keeps nothing.
+    /// A cache that stores nothing.
     pub fn none() -> Self {
         Self::of(0)
     }
@@ -80,7 +80,7 @@ impl ContextFreeCache {
     pub(super) fn put(&self, key: Key, drawn: Drawn) {
         let mut kept = self.0.lock();
         kept.bytes += key.bytes() + bytes(&drawn);
-        // Of two calls with one question the later one's answers stay.
+        // If two calls have the same question, the later answers stay.
         if let Some((key, replaced)) = kept.answers.push(key, drawn) {
             kept.bytes -= key.bytes() + bytes(&replaced);
         }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(cache.0.lock().bytes, 0);
     }
 
-    /// A hundred long answers of each of 512 questions took hundreds of megabytes.
+    /// A hundred long answers for each of 512 questions took hundreds of megabytes.
     #[test]
     fn their_bytes_are_bounded() {
         let cache = ContextFreeCache::default();

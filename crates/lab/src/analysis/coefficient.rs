@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn pairs_of_a_question_are_drawn_together() {
-        // Two questions whose own pairs agree: each resample holds whole questions, so the coefficient is always 1.
+        // Two questions with agreeing pairs: each resample holds whole questions, so the coefficient is always 1.
         let pairs: Pairs = vec![vec![(0.0, 0.0), (1.0, 1.0)], vec![(2.0, 2.0), (3.0, 3.0)]];
         let mean = coefficient(Correlation::KendallB, &pairs, &Statistics::default());
         assert!([mean.value, mean.low, mean.high].iter().all(|one| (one.unwrap() - 1.0).abs() < 1e-12), "{mean:?}");

@@ -78,7 +78,7 @@ fn relevant_at(place: usize) -> String {
 /// Selects a number of a cost.
 type OfCost = fn(&Cost) -> f64;
 
-/// The two costs that are compared with those of the complete design.
+/// The two costs, compared with those of the complete design.
 const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
 
 impl Analysis for Designs {

@@ -10,11 +10,11 @@
 //! | rule of hard SePer | the decision | no direction contradicts, and one entails |
 //! | rule of clusters | the decision | both directions entail |
 //! | exact match, containment | the decision | |
-//! | token F1, ROUGE-L | the score | at least one half |
+//! | BERTScore | F1 over the token embeddings of the embedding model | at least one half |
 //! | BERTScore | F1 over the token states of the embedding model | at least one half |
 //!
-//! A candidate has the best value over the references. BERTScore is left out if a question has none: over a server, or
-//! without an embedding model.
+//! A candidate has the best value over the references. BERTScore is left out if a question has none: over a server,
+//! or without an embedding model.
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@
 //! - Tokens are those evaluated without a cache of earlier calls. They are the same in every run.
 //! - Seconds are the engine's, and differ between runs.
 //! - Memory is arithmetic: each evaluated token takes a KV-cache cell of layers x key-value heads x (key + value)
-//!   numbers. A call is charged the cells of all its prompts and answers at once; the largest call counts.
+//!   numbers. A call counts the cells of all its prompts and answers at once; the largest call counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -100,7 +100,7 @@ async fn answered(
     };
     let sampled = engine.sampler.sample(&Call::local(), request, None).await?;
     let (usage, cut) = (sampled.usage, sampled.cut.iter().sum());
-    // Cached tokens are charged again, so a question's cost does not depend on earlier questions.
+    // Cached tokens also count, so that a question's cost does not depend on earlier questions.
     let tokens = usage.tokens + usage.cached_tokens;
     Ok(Work { tokens, cells: tokens, cut, seconds: usage.total_ms / 1e3 })
 }
@@ -116,7 +116,7 @@ impl Analysis for EragCost {
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
-        /// The first call of a process reads the model's weights into memory, so it is not measured.
+        /// The first call of a process reads the model's weights into memory, so its time does not count.
         static BEGUN: AtomicBool = AtomicBool::new(false);
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);

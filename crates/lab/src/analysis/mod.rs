@@ -73,7 +73,7 @@ pub enum Need {
     Entailment,
     /// An engine in this process, for data that the protocol does not carry.
     Engine,
-    /// It can ask for answers of other tasks than a short answer.
+    /// It can ask for answers of tasks other than a short answer.
     Task,
     /// It reads contexts of several numbers of first passages.
     Depths,

@@ -349,9 +349,9 @@ mod tests {
         assert_eq!((measured.representative, measured.others, measured.nearest), (Some(1.0), Some(2.0), Some(1.0)));
         // Orders of three passages that share the first two are equal.
         assert_eq!(measured.by_beginning, vec![Some(2.0), Some(1.0), None]);
-        // No two orders with the same second passage begin alike.
+        // No two orders with the same second passage share a prefix.
         assert_eq!((measured.same[1], measured.same[2]), (Some(2.0), Some(2.0)));
-        // 3 pairs begin alike, of 12 that have another second passage: (3 + 9 · 2) / 12.
+        // 3 pairs share a prefix, of 12 with different second passages: (3 + 9 · 2) / 12.
         assert!((measured.other[1].unwrap() - 1.75).abs() < 1e-12);
     }
 

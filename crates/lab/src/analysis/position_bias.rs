@@ -158,8 +158,8 @@ fn ends_less_middle(weights: &[f64]) -> Option<f64> {
     (!middle.is_empty()).then(|| f64::midpoint(*first, *last) - mean(middle))
 }
 
-/// Compares both ends of the prompt. This is one comparison, named beforehand: the largest of several positions would
-/// stand out from noise as well.
+/// Compares both ends of the prompt. This is one comparison, chosen beforehand: the largest of several positions
+/// would also exceed the noise.
 fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else {
         return "There is nothing to compare.".to_owned();

@@ -1,5 +1,5 @@
-//! Shared by several analyses: the quality of the answer from a context, random orders, means of differences, and words
-//! for them.
+//! Shared by several analyses: the quality of the answer from a context, random orders, means of differences, and
+//! phrases for them.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +77,8 @@ pub(super) async fn qualities(
     readings.into_iter().map(|reading| quality(reading).ok_or_else(missing)).collect()
 }
 
-/// The seed of a question's designs: a seed, mixed with the question's id. If all questions shared a few orders, their
-/// luck would not average out.
+/// The seed of a question's designs: a seed, mixed with the question's id. If all questions shared a few orders,
+/// their luck would not average out.
 pub(super) fn question_seed(seed: u64, id: &str) -> u64 {
     // FNV-1a.
     let hash = id
@@ -89,7 +89,7 @@ pub(super) fn question_seed(seed: u64, id: &str) -> u64 {
 
 /// Distinct random orders of `n` passages, by the seed of the settings and the question's id.
 pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
-    // Not the seed of the designs: these would be the designs' first orders.
+    // Different from the seed of the designs, which would draw the same first orders.
     let seed = question_seed(settings.seed.wrapping_add(0x5261_6e64), id);
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
@@ -119,8 +119,8 @@ pub(super) fn difference(left: &[Option<f64>], right: &[Option<f64>], statistics
     mean_of(paired, statistics)
 }
 
-/// Fewest questions whose interval can decide a side. Six differences of one sign have p < 0.05 by the sign test; a
-/// percentile interval of fewer excludes 0 by chance far too often.
+/// Fewest questions whose interval can decide a side. Six differences of one sign have p < 0.05 by the sign test;
+/// with fewer, a percentile interval excludes 0 by chance far too often.
 pub(super) const LEAST_QUESTIONS: usize = 6;
 
 /// Words for [`Side::Unknown`].
@@ -147,7 +147,7 @@ pub(super) fn side(mean: &Mean) -> Side {
     }
 }
 
-/// The element for a difference above 0, below it, around it, or undecided.
+/// The element for a difference above 0, below it, around it, or unknown.
 pub(super) fn by_side<T>(mean: &Mean, [above, below, within, unknown]: [T; 4]) -> T {
     match side(mean) {
         Side::Above => above,

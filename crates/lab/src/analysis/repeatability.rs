@@ -1,8 +1,8 @@
 //! Variation of SePer between draws (Dai et al., *SePer*, Table 4, appendix A.2).
 //!
 //! Every question is measured several times, each time with another seed. Its standard deviation σ over the draws
-//! divides by their number; its coefficient of variation is σ over the mean. Both are then averaged over questions. Two
-//! further rows show how much a whole evaluation varies (the mean over questions), and how much a comparison with
+//! divides by their number; its coefficient of variation is σ over the mean. Both are then averaged over questions.
+//! Two more rows show how much a whole evaluation varies (the mean over questions), and how much a comparison with
 //! judgements varies (the correlation of DeltaSePer of single passages with their labels).
 
 use serde::{Deserialize, Serialize};
@@ -209,7 +209,7 @@ fn spread(report: &mut Report, name: &str, draws: &[f64]) -> Vec<String> {
     ]
 }
 
-/// Pearson's r over the passages of all questions, per draw. Empty if it is not defined.
+/// Pearson's r over the passages of all questions, per draw. Empty if undefined.
 fn correlations(answers: &[Answer<'_>], questions: &[Vec<Draw>], kind: Kind, threshold: f64) -> Vec<f64> {
     let draws = questions.iter().map(Vec::len).min().unwrap_or(0);
     let of = |at: usize| {

@@ -1,8 +1,8 @@
 //! Cost of reversing a ranking, for the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented
 //! Generation*, section 5 and Table 8).
 //!
-//! The paper judges a ranking by its reverse: if MOI has found the order that the generator reads best, the reverse is
-//! the worst, and the drop is large. If the reverse does as well, the ranking does not matter to the generator.
+//! The paper judges a ranking by its reverse: if MOI has found the best order for the generator, the reverse is the
+//! worst, and the drop is large. If the reverse does as well, the ranking does not matter to the generator.
 
 use std::collections::BTreeMap;
 

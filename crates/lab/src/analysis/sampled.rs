@@ -78,7 +78,7 @@ pub(super) fn correlation(kind: Correlation, left: &[f64], right: &[f64], statis
     Mean::new(found.agreement.map(|agreement| agreement.value), found.interval, left.len())
 }
 
-/// The pairs of which both numbers exist. Numbers that differ by rounding only become ties.
+/// The pairs with both numbers. Numbers that differ only by rounding become ties.
 pub(super) fn pairs(both: impl Iterator<Item = (Option<f64>, Option<f64>)>) -> (Vec<f64>, Vec<f64>) {
     both.filter_map(|(left, right)| Some((rounded(left?), rounded(right?)))).unzip()
 }

@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Passages that are taken from each list.
+    /// Passages taken from each list.
     pub fn taken(&self, about: &About) -> usize {
         self.passages.unwrap_or(about.passages)
     }

@@ -192,8 +192,8 @@ fn spread(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { ends.1 - ends.0 }
 }
 
-/// Compares the seed dependence of the prefix design with that of random orders. This is one comparison, named
-/// beforehand: the highest of five means would stand out from noise as well.
+/// Compares the seed dependence of the prefix design with that of random orders. This is one comparison, chosen
+/// beforehand: the highest of five means would also exceed the noise.
 fn verdict(prefix: &[Option<f64>], random: &[Option<f64>], settings: &Settings) -> String {
     let gap = difference(prefix, random, &settings.statistics);
     let mean = |side: &[Option<f64>]| mean_of(side, &settings.statistics).value;

@@ -58,7 +58,7 @@ fn some_analyses_need_an_engine() {
     );
 }
 
-/// A server cuts passages that its context does not hold, so a page must not call them whole.
+/// A server cuts passages that exceed its context, so a page must not call them whole.
 #[test]
 fn a_page_does_not_say_that_passages_were_whole() {
     let note = |kind: &str, passage_tokens| {
@@ -81,7 +81,7 @@ fn a_result_of_another_form_is_refused_by_its_question() {
     assert!(error.contains("\"q7\"") && error.contains("--restart"), "{error}");
 }
 
-/// eRAG's Table 1 has FEVER, a task of labels, and Wizard of Wikipedia, whose answers are longer.
+/// eRAG's Table 1 has FEVER, a task with labels, and Wizard of Wikipedia, with longer answers.
 #[test]
 fn another_task_binds_the_results_and_is_refused_without_answers() {
     let asked = |kind, labels: &[&str]| {

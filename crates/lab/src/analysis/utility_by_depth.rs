@@ -161,8 +161,8 @@ fn capital(kind: Kind) -> &'static str {
     }
 }
 
-/// The gain from passages, the best number of them, and the depths at which the orders differ beyond the error. Depths
-/// that some lists do not reach are means over other questions, so they are not compared.
+/// The gain from passages, the best number of them, and the depths at which the orders differ beyond the error.
+/// Depths that some lists do not reach are means over other questions, so they are not compared.
 fn verdict(depths: &[[Mean; 4]], kind: Kind, settings: &Settings) -> String {
     let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
     let reached = depths.iter().take_while(|means| means[0].questions == depths[0][0].questions).count();

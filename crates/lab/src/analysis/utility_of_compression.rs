@@ -176,7 +176,7 @@ fn table(
 
 /// A context after a compression.
 struct Compressed {
-    /// Tokens of each text that the ranking read, in the first-stage order.
+    /// Tokens of each text in the prompt, in the first-stage order.
     read: Vec<usize>,
     /// Tokens that remain of them.
     left: usize,
@@ -224,7 +224,7 @@ fn within(lengths: &[usize], share: f64) -> usize {
     held.take_while(|held| *held < enough).count().saturating_add(1).min(lengths.len())
 }
 
-/// Tokens of each text that are read, without those cut to fit. A bound on the tokens of a passage also covers its
+/// Tokens of each text in the prompt, without those cut to fit. A bound on the tokens of a passage also covers its
 /// title and prompt format, so it does not give the number for the text.
 fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage], texts: usize) -> Vec<usize> {
     let cut = |index: u32| ranked.iter().find(|one| one.original_index == index).map_or(0, |one| one.tokens_cut);
@@ -244,14 +244,14 @@ struct Row {
     method: String,
     ratio: f64,
     tokens: Mean,
-    /// Tokens over those of the whole passages, of all questions together.
+    /// Tokens divided by those of the whole passages, over all questions.
     share: Option<f64>,
     /// Soft, hard.
     deltas: [Mean; 2],
-    /// Less the whole passages', paired by question.
+    /// Minus the whole passages', paired by question.
     differences: [Mean; 2],
     likelihood: Mean,
-    /// Less the whole passages'.
+    /// Minus the whole passages'.
     likelier: Mean,
 }
 

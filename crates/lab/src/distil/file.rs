@@ -1,8 +1,9 @@
 //! The export file: JSON lines that are only appended, each sealed with a checksum.
 //!
-//! The first line is the header: the format, and everything that the scores depend on. Every other line is a question. The last
-//! member of each line is `sum`: the first eight bytes, in hexadecimal, of the SHA-256 of the sum of the line before and of the
-//! line up to its own sum. A line that was cut off, changed, moved or left out is therefore detected.
+//! The first line is the header: the format, and everything that the scores depend on. Every other line is a
+//! question. The last member of each line is `sum`: the first eight bytes, in hexadecimal, of the SHA-256 of the
+//! previous line's sum followed by the line up to its own sum. A line that was cut off, changed, moved or left out
+//! is therefore detected.
 //!
 //! A killed process leaves at most one incomplete line, at the end. It is dropped when the file is opened again. A kill
 //! cannot damage a line before others, so such a file is refused.
@@ -102,7 +103,7 @@ impl ExportFile {
         Ok(export)
     }
 
-    /// Reads all lines. Returns the number of good lines, and where they end.
+    /// Reads all lines. Returns the number of good lines, and the end of the last.
     fn check<Q>(
         &mut self,
         header: &Map<String, Value>,
@@ -177,7 +178,8 @@ fn check_header(text: &str, expected: &Map<String, Value>) -> Result<(), String>
     Err(format!("the export was made with another model or other options: {}", changed.join(", ")))
 }
 
-/// Refuses the line of another question than the one at `index`. Returns true if the question has no scores.
+/// Refuses a line that belongs to another question than the one at `index`. Returns true if the question has no
+/// scores.
 fn was_refused<Q>(text: &str, questions: &[Named<'_, Q>], index: usize) -> Result<bool, String> {
     let line: Question = serde_json::from_str(text).map_err(|error| error.to_string())?;
     check_question(questions, index, (&line.id, &line.data)).map(|()| line.error.is_some())

@@ -143,7 +143,7 @@ pub async fn export(
 
 impl Record for Preferences {}
 
-/// The dependencies of the lines, without the conditions.
+/// Everything that the lines depend on, except the conditions.
 fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, EngineError> {
     let generator = engine.generator()?;
     let frame = engine.preferences.prompt_frame()?;
@@ -182,8 +182,8 @@ fn all_rounded(nats: &[f64]) -> Vec<f64> {
 }
 
 impl<'a> Chosen<'a> {
-    /// The first passages of the list, in its order. If none of them is relevant, the first relevant one replaces the
-    /// last: a list without a relevant passage says nothing about a ranking's quality.
+    /// The first passages of the list, in its order. If none of them is relevant, the first relevant one replaces
+    /// the last: a list without a relevant passage does not show a ranking's quality.
     fn of(list: &'a LabelledList, settings: &Settings) -> Self {
         let all = list.passages.len();
         let mut kept: Vec<usize> = (0..all.min(settings.passages.unwrap_or(all))).collect();

@@ -58,7 +58,8 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         ..plan.request()
     };
     if query.provenance.is_none() && plan.annotators.contains(&Annotator::Provenance) {
-        // Without judgements its passages are unknown, not irrelevant. The threshold applies to judgements only.
+        // Without judgements the labels of its passages are unknown, not irrelevant. The threshold only applies to
+        // judgements.
         request.annotators.retain(|annotator| *annotator != Annotator::Provenance);
         request.threshold = Grading::ERAG.threshold;
     }
@@ -83,8 +84,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         systems: plan.systems.iter().cloned().zip(systems).collect(),
         labels: answer.labels.iter().map(|labels| (name(labels.annotator), labels.labels.clone())).collect(),
         passage_answers: answer.passage_answers.iter().map(|answer| answer.text.clone()).collect(),
-        // Cached tokens count, because another server, or another system that was asked first, would have to evaluate
-        // them.
+        // Cached tokens count, because another server, or the first system to ask, would have to evaluate them.
         tokens: usage.tokens + usage.cached_tokens,
         naive_tokens: usage.naive_tokens,
         judged_pairs: answer.judged_pairs,

@@ -9,8 +9,8 @@ use super::line::Line;
 use crate::study::journal::Entry;
 use rag_metrics::citation::statements;
 
-/// The end-to-end answers of all questions and systems, each with the passages in the order of its prompt: citation `[1]` names the
-/// first one.
+/// The end-to-end answers of all questions and systems, each with the passages in prompt order: citation `[1]` is
+/// the first one.
 pub(super) fn answers(results: &[Entry<Line>], queries: &[Query]) -> String {
     let by_id: HashMap<&str, &Query> = queries.iter().map(|query| (query.id.as_str(), query)).collect();
     let mut text = String::new();
@@ -22,7 +22,8 @@ pub(super) fn answers(results: &[Entry<Line>], queries: &[Query]) -> String {
             let Some(answer) = answer.filter(|_| !ranked.context.is_empty()) else { continue };
             let passages = ranked.context.iter().filter_map(|index| query.passages.get(*index));
             let passages: Vec<_> = passages.map(|one| json!({ "title": one.title, "text": one.text })).collect();
-            // The question is left out, because it would precede every judged statement: ALCE judges bare statements.
+            // The question is left out, because it would precede every judged statement: ALCE judges statements by
+            // themselves.
             let one = json!({ "id": entry.id, "system": system, "answer": answer, "passages": passages });
             text.push_str(&format!("{one}\n"));
         }
@@ -41,7 +42,7 @@ mod tests {
     use engine::types::Passage;
     use files::{self, Warnings};
 
-    /// The second passage was read first, so `[1]` cites it.
+    /// The second passage came first in the prompt, so `[1]` cites it.
     #[test]
     fn passages_have_the_numbers_that_the_answer_cites() {
         let passages = ["first", "second"].map(|text| Passage::untitled(0, text.to_owned())).to_vec();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::study::Record;
 
-/// The results of a question. Nothing here depends on the clock.
+/// The results of a question. They do not depend on the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
@@ -44,12 +44,12 @@ impl Record for Line {}
 pub struct Ranked {
     /// Indices of the passages, best first.
     pub ranking: Vec<usize>,
-    /// Metrics over the labels, by annotator; null if one is not defined.
+    /// Metrics over the labels, by annotator; null if undefined.
     pub metrics: BTreeMap<String, BTreeMap<String, Option<f64>>>,
     /// The passages in the order of the prompt of the end-to-end answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<usize>,
-    /// Origin of that order: "given" is the order of the data, other names are those of the rerank response.
+    /// Origin of that order: "given" is the order of the data; other names come from the rerank response.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context_order: String,
     /// Scores of the answer from the context, by annotator.

@@ -42,7 +42,7 @@ pub struct Settings {
     pub rankers: Vec<Ranker>,
     /// Least label of a relevant passage.
     pub relevance_threshold: f64,
-    /// True to answer from whole contexts, too.
+    /// True to also answer from whole contexts.
     pub end_to_end: bool,
     /// The generator's task.
     pub task: Task,

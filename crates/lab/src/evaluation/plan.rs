@@ -128,8 +128,8 @@ impl Plan {
         self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
     }
 
-    /// True if answers are read from a context order that position profiles may decide. The input order is not one of
-    /// our rankings.
+    /// True if answers use a context order that position profiles may decide. The input order is not one of our
+    /// rankings.
     pub(super) fn arranges(&self) -> bool {
         self.end_to_end && self.settings.rankers.iter().any(|ranker| ranker.0.is_some())
     }

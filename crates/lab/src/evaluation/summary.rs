@@ -47,7 +47,7 @@ pub struct ContextOrder {
     /// As in the results: "given", "descending", "by position bias" and so on.
     pub order: String,
     pub questions: usize,
-    /// Questions among these whose context differs from the ranking.
+    /// Questions among these with a context that differs from the ranking.
     pub differing: usize,
 }
 

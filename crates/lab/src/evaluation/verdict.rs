@@ -1,8 +1,9 @@
-//! The verdict of an evaluation, in one sentence: which system is best, by how much, and on what ground.
+//! The verdict of an evaluation, in one sentence: which system is best, by how much, and the evidence.
 //!
-//! It rests on one number, chosen before the data are seen, so that there is one family of tests: the quality of the answer
-//! from the whole list by token-f1, or by the first annotator if token-f1 is missing. Without such answers it is the
-//! first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are compared with the first.
+//! It uses one number, chosen before the data are seen, so that there is one family of tests: the quality of the
+//! answer from the whole list by token-f1, or by the first annotator if token-f1 is missing. Without such answers
+//! it is the first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are
+//! compared with the first.
 
 use super::summary::{Comparison, Difference, Row, Summary, System};
 use crate::study::mean::{Gain, plain_p};
@@ -11,7 +12,7 @@ use numeric::real;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::Statistics;
 
-/// The number on which the verdict rests. Exact matches, the first annotator, are too rare with a small generator.
+/// The number that decides the verdict. Exact matches, the first annotator, are too rare with a small generator.
 fn decisive(system: &System) -> Option<&Row> {
     let of = |rows: &'_ [Row]| rows.iter().position(|row| row.annotator == Annotator::TokenF1.name()).unwrap_or(0);
     let rows = if system.end_to_end.is_empty() { &system.metrics } else { &system.end_to_end };
@@ -141,7 +142,7 @@ mod tests {
         assert!(of(&untested, &Statistics::default()).starts_with("No verdict: no difference was tested"));
         let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
         assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);
-        // Each alone would be significant; together they are not.
+        // Each by itself would be significant; together they are not.
         let none =
             "No system is better than s0 beyond its error in the end-to-end answers by token-f1: 0.300 [0.200, 0.400].";
         assert_eq!(said(&[(0.1, 0.04), (0.2, 0.03)]), none);

@@ -53,7 +53,7 @@ impl Backend {
         self.engine.as_ref().ok_or_else(|| StudyError::Other(anyhow::anyhow!(problem)))
     }
 
-    /// Checks that the generator can take prompts of this format. Only possible for an engine in this process.
+    /// Checks that the generator supports prompts of this format. Only possible for an engine in this process.
     pub fn try_frame(&self, frame: PromptFormat) -> Result<(), StudyError> {
         let Some(engine) = &self.engine else { return Err(StudyError::Input("a server has one frame".to_owned())) };
         Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?)
@@ -90,9 +90,9 @@ impl Backend {
         Ok(())
     }
 
-    /// BERTScore of texts against their best reference. `None` if it cannot be computed: over a server, whose protocol
-    /// offers it only for answers of its generator; without an embedding model that gives vectors of tokens; for more
-    /// tokens than the limit; and for texts that the model cannot read. The last two are logged.
+    /// BERTScore of texts against their best reference. `None` over a server, whose protocol only offers it for
+    /// answers of its generator; without an embedding model that gives token embeddings; for more tokens than the
+    /// limit; and for texts that the model cannot read. The last two are logged.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Some(engine) = &self.engine else { return Ok(None) };
         match engine.bert.scores(&Call::local(), texts, references).await {

@@ -29,7 +29,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(214, 39, 140),
     RGBColor(120, 94, 240),
 ];
-/// Most points of a line that are marked one by one, and most rows of a chart's table of numbers.
+/// Most points of a line that are marked individually, and most rows of a chart's table of numbers.
 const MARKED: usize = 40;
 
 /// A chart with its caption and its numbers.

@@ -90,7 +90,7 @@ impl Sources {
 }
 
 impl Question {
-    /// Fingerprint of the sent data. Labels are not sent: other labels need no new rankings.
+    /// Fingerprint of the sent data. Labels are not sent: changed labels need no new rankings.
     pub fn fingerprint(&self) -> String {
         let passages: Vec<_> =
             self.list.passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)).collect();

@@ -19,8 +19,8 @@ pub struct ModelIdentity {
     pub adapter: Option<String>,
     /// The generator's prompt format.
     pub frame: PromptFormat,
-    /// The scorer: SHA-256 of its file and tensor type, and those of its adapter with the scale. `None` if the generator
-    /// scores.
+    /// The scorer: SHA-256 of its file and tensor type, and its adapter with the scale, if any. `None` if the
+    /// generator scores.
     pub scorer: Option<String>,
     /// The scorer's prompt format. `None` without a scorer.
     pub scorer_frame: Option<PromptFormat>,
@@ -75,12 +75,12 @@ pub async fn profiles(client: &Client) -> Result<Vec<String>, ClientError> {
     Ok(measured.map(text).collect())
 }
 
-/// True if this is the prompt of a causal reranker, by the name that a server reports.
+/// True if this is the prompt of a causal reranker, by the name in a server's answer.
 fn is_reranker(prompt: &str) -> bool {
     prompt != YesNoPrompt::Generic.name()
 }
 
-/// The version of the prompts and the prompts of causal rerankers, by the names that servers report.
+/// The version of the prompts and the prompts of causal rerankers, by the names in servers' answers.
 fn prompts(version: &str, generator: &str, scorer: Option<&str>) -> String {
     let own = [("generator", Some(generator)), ("scorer", scorer)];
     let named = own.into_iter().filter_map(|(role, name)| Some((role, name.filter(|name| is_reranker(name))?)));
@@ -88,7 +88,7 @@ fn prompts(version: &str, generator: &str, scorer: Option<&str>) -> String {
 }
 
 impl ModelIdentity {
-    /// The models that a client asks.
+    /// The models behind a client.
     pub async fn of(client: &Client) -> Result<Self, ClientError> {
         let info = client.server_info().await?;
         let generator = info.generator.unwrap_or_default();
@@ -148,7 +148,7 @@ impl ModelIdentity {
     }
 
     /// The reranker or embedding model that these methods ask, or whose scores they mix in, for a manifest. `None`
-    /// without any.
+    /// if there is none.
     pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
         let roles: Vec<Role> =
             methods.into_iter().flat_map(|method| [method.passage_model(), method.mixed_model()]).flatten().collect();

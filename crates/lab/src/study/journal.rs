@@ -1,9 +1,9 @@
 //! The files of results: a line per question, appended when the question ends, so that an interrupted study continues where it
 //! stopped.
 //!
-//! `manifest.json` holds everything that the results depend on and is written first. Lines of `results.jsonl` are only appended; an
-//! incomplete last line is dropped at the next start. Times differ between runs and are kept in `timing.jsonl`, so that an
-//! interrupted study leaves the same results file as an uninterrupted one.
+//! `manifest.json` holds everything that the results depend on and is written first. Lines of `results.jsonl` are
+//! only appended; an incomplete last line is dropped at the next start. Times differ between runs and are stored in
+//! `timing.jsonl`, so that an interrupted study leaves the same results file as an uninterrupted one.
 
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -17,7 +17,7 @@ use super::manifest::{BOUNDS, FORMAT, PROGRAM, differences};
 use super::{Named, Results, StudyError};
 use models::store::write_atomically;
 
-/// File of the cited answers that some studies make of their results.
+/// File of the cited answers that some studies create from their results.
 pub const ANSWERS: &str = "answers.jsonl";
 
 /// The line of one question.
@@ -81,7 +81,7 @@ pub fn append(file: &mut File, path: &Path, line: &str) -> Result<(), StudyError
     written.map_err(|error| failed(path, &error))
 }
 
-/// Refuses the line of another question than the one at `index`.
+/// Refuses a line that belongs to another question than the one at `index`.
 pub fn check_question<Q>(questions: &[Named<'_, Q>], index: usize, (id, data): (&str, &str)) -> Result<(), String> {
     match questions.get(index) {
         None => Err(format!("has question {id:?}, but there are only {} questions", questions.len())),
@@ -92,8 +92,8 @@ pub fn check_question<Q>(questions: &[Named<'_, Q>], index: usize, (id, data): (
 }
 
 impl Journal {
-    /// Opens the results in `folder`, which must have the manifest of `into`, and reads them. Their lines must be of the first
-    /// questions, in order. With `restart` existing results are deleted.
+    /// Opens the results in `folder`, which must have the manifest of `into`, and reads them. Their lines must
+    /// belong to the first questions, in order. With `restart` existing results are deleted.
     pub fn open<Q, R: DeserializeOwned>(
         folder: &Path,
         restart: bool,
@@ -148,8 +148,8 @@ impl Journal {
     }
 }
 
-/// The manifest in a folder; `None` if there is none. Refuses a folder whose files of these names are not of this
-/// program, because they would be overwritten.
+/// The manifest in a folder; `None` if there is none. Refuses a folder with files of these names from other
+/// programs, because they would be overwritten.
 fn stored(path: &Path, begun: bool, restart: bool) -> Result<Option<Map<String, Value>>, StudyError> {
     let foreign = |what: &str| Err(refused(path, &format!("{what}; nothing is written to it; choose another folder")));
     let text = match std::fs::read_to_string(path) {
@@ -171,7 +171,7 @@ fn stored(path: &Path, begun: bool, restart: bool) -> Result<Option<Map<String, 
 }
 
 /// Refuses results of other settings. Only an engine in this process reports its bounds; over a server the stored
-/// bounds still hold.
+/// bounds still apply.
 fn check_manifest(path: &Path, mut stored: Map<String, Value>, now: &mut Map<String, Value>) -> Result<(), StudyError> {
     match (stored.get(BOUNDS).cloned(), now.get(BOUNDS).cloned()) {
         (Some(bounds), None) => _ = now.insert(BOUNDS.to_owned(), bounds),

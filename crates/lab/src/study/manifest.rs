@@ -1,7 +1,7 @@
-//! Dependencies of results. Results of another manifest are not continued.
+//! Everything that results depend on. Results of another manifest are not continued.
 //!
-//! A run takes hours. Servers are replaced meanwhile, and calibrations are reloaded within seconds. Results of two configurations
-//! under one manifest would be summarised as if they were of one, so every answer is checked ([`check`]).
+//! A run takes hours. Meanwhile servers may be replaced, and calibrations reloaded within seconds. Results of two
+//! configurations under one manifest would be summarised as one, so every answer is checked ([`check`]).
 
 use serde_json::{Map, Value, json};
 
@@ -17,13 +17,13 @@ pub(super) const FORMAT: &str = "format";
 /// Start of its value. The version follows.
 pub(super) const PROGRAM: &str = "rerankd study ";
 
-/// Version of the files. Results of another one are not continued.
+/// Version of the files. Results of another version are not continued.
 const VERSION: u32 = 1;
 
 /// The entry of the bounds of an engine in this process. A server does not report its bounds.
 pub const BOUNDS: &str = "engine";
 
-/// Models of a study besides the generator.
+/// Models of a study other than the generator.
 #[derive(Default)]
 pub struct Uses {
     /// The ranking methods; `None` for all.
@@ -75,8 +75,9 @@ pub fn shown(value: Option<&Value>) -> String {
     if text.chars().count() > 70 { format!("{}…", text.chars().take(69).collect::<String>()) } else { text }
 }
 
-/// The models of the backend, with the entailment model's file if `judged`, which names its user, needs it. A model
-/// that is not loaded yet is loaded: its error then explains the failure, and its file does not change during a run.
+/// The models of the backend, with the entailment model's file if `judged`, the name of its user, needs it. A model
+/// that is not loaded yet is loaded: its error then explains the failure, and its file does not change during a
+/// run.
 pub async fn models(backend: &Backend, judged: Option<&str>) -> Result<ModelIdentity, StudyError> {
     let models = ModelIdentity::of(&backend.client).await?;
     let Some(name) = judged.filter(|_| models.entailment.is_empty()) else { return Ok(models) };

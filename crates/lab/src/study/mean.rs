@@ -57,7 +57,7 @@ pub fn plain_p(p: Option<f64>) -> String {
     }
 }
 
-/// A number of one row minus that of another, on the questions that both have.
+/// A number of one row minus another row's, on the questions that both have.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gain {
     pub difference: f64,
@@ -86,7 +86,7 @@ impl Gain {
         }
     }
 
-    /// The difference as a mean over the questions that were compared.
+    /// The difference as a mean over the compared questions.
     pub const fn mean(&self) -> Mean {
         let questions = self.wins + self.ties + self.losses;
         Mean { value: Some(self.difference), low: self.low, high: self.high, questions }

@@ -38,7 +38,7 @@ use files::FileError;
 use models::store::write_atomically;
 use protocol::client::ClientError;
 
-/// A study that cannot go on.
+/// An error that ends a study.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// A file or a setting is at fault.
@@ -123,13 +123,13 @@ pub struct Study<'a, Q> {
 pub struct Results<R> {
     pub entries: Vec<Entry<R>>,
     pub timings: BTreeMap<String, Timing>,
-    /// Their dependencies.
+    /// Everything that they depend on.
     pub manifest: Map<String, Value>,
 }
 
 impl<Q> Study<'_, Q> {
-    /// Asks the questions that the folder does not hold yet. A question that is refused has an entry with the reason; any other
-    /// error ends the study.
+    /// Asks the questions that the folder does not hold yet. A refused question has an entry with the reason; any
+    /// other error ends the study.
     pub async fn run<R: Record + Serialize + DeserializeOwned>(
         &self,
         manifest: impl Fn(&ModelIdentity) -> Map<String, Value>,

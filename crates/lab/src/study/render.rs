@@ -8,7 +8,7 @@ use super::report::{Figure, Report, Section, Table, machine};
 
 /// Least number of sections for which a page has links to them.
 const LINKED: usize = 4;
-/// Least number of characters for which the lines of a cell are broken.
+/// Least number of characters at which the lines of a cell are broken.
 const LONG: usize = 40;
 
 const STYLE: &str = "
@@ -25,7 +25,7 @@ th { border-bottom: 1px solid var(--line); } small, .interval { opacity: .7; } .
 details { margin: .3rem 0 1rem; } summary { cursor: pointer; } .verdict { font-size: 1.15rem; font-weight: 600; }
 ";
 
-/// Text in Markdown that cannot end a table's cell or a line, and begins no element of HTML.
+/// Text in Markdown that cannot end a table's cell or a line, and begins no HTML element.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();

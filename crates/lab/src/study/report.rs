@@ -169,7 +169,7 @@ pub fn passages_note(most: Option<usize>) -> String {
     most.map_or(whole, |most| format!("passages of at most {most} tokens"))
 }
 
-/// The sentence about intervals; none without them.
+/// The sentence about intervals; `None` without them.
 pub fn intervals_note(statistics: &Statistics) -> Option<String> {
     let (percent, resamples) = (statistics.confidence * 100.0, statistics.resamples);
     let text = format!(

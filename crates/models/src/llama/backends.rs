@@ -1,5 +1,4 @@
-//! llama.cpp's backends as shared libraries, in a portable build: the folder they are loaded from, and the reason if one
-//! is not used.
+//! llama.cpp's backends as shared libraries, in a portable build: their folder, and why one is not used.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +50,7 @@ fn explain(folder: &Path) {
         return;
     }
     for (_, path) in libraries(folder).iter().filter(|(name, _)| ACCELERATORS.contains(&&**name)) {
-        // SAFETY: llama.cpp opened the same file a moment ago, so its initialisers have run already, or fail again.
+        // SAFETY: llama.cpp opened the same file before, so its initialisers have run already, or fail again.
         #[expect(unsafe_code, reason = "the loader's reason comes from opening the library alone")]
         let opened = unsafe { libloading::Library::new(path) };
         let problem = match opened {
@@ -82,7 +81,7 @@ mod tests {
         assert!(libraries(Path::new("no such folder")).is_empty());
     }
 
-    /// An empty file is not a library: it is reported, and the process goes on.
+    /// An empty file is not a library: it is reported, and the process continues.
     #[test]
     fn a_library_that_cannot_be_loaded_does_not_end_the_process() {
         let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ const WITHOUT_CACHE: &str = "bert clef dream eurobert gemma-embedding jina-bert-
 /// Architectures with an encoder before the decoder, and draft models that read hidden states of another model.
 const WITH_ENCODER: [&str; 4] = ["dflash", "eagle3", "t5", "t5encoder"];
 
-/// Refuses models other than causal transformers. `causal` is the file's entry about its attention, if it has one.
+/// Refuses models other than causal transformers. `causal` is the file's entry about its attention, if any.
 ///
 /// # Errors
 /// The reason, in words.

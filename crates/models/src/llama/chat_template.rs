@@ -1,25 +1,25 @@
-//! Evaluates the chat template of a GGUF file. Templates are Jinja programs that use the functions which the library
-//! transformers offers.
+//! Evaluates the chat template of a GGUF file. Templates are Jinja programs that use functions of the transformers
+//! library.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 /// Limit on a template's work: instructions, visited items, and bytes in units of 64. It bounds time and memory. A
-/// template takes some hundred units for a message.
+/// template takes some hundred units per message.
 const MOST_WORK: u64 = 100_000;
 
 /// Most bytes of a template. The longest ones in use have some tens of thousands.
 pub(super) const MOST_BYTES: usize = 1 << 16;
 
-/// Most bytes that a template may write around a message. They are part of every prompt.
+/// Most bytes that a template may add around a message. They are part of every prompt.
 const MOST_WRITTEN: usize = 1 << 14;
 
-/// Stack of the evaluating thread. The parser, the compiler and the code that frees the tree recurse for every sign of a
-/// chain such as `---1`. A template of the maximum size must not end the process.
+/// Stack of the evaluating thread. The parser, the compiler and the code that frees the tree recurse for every sign
+/// of a chain such as `---1`. A template of the maximum size must not end the process.
 pub(super) const STACK_BYTES: usize = 128 << 20;
 
-/// The constant date for templates: with the real one, equal requests would have other prompts the next day. It is the
-/// default date of the templates of Llama 3.
+/// The constant date for templates: with the real one, equal requests would have different prompts on different
+/// days. It is the default date in the templates of Llama 3.
 const TODAY: [(&str, &str); 16] = [
     ("%Y", "2024"),
     ("%y", "24"),
@@ -48,8 +48,8 @@ pub(super) struct Marks {
     pub end: String,
 }
 
-/// Renders a conversation with one user message, up to the start of the answer. Models that can think first are told not
-/// to (`enable_thinking`).
+/// Renders a conversation with one user message, up to the start of the answer. Models that can think first are
+/// asked not to (`enable_thinking`).
 ///
 /// # Errors
 /// One line: the template is not valid Jinja, needs a missing variable, or refuses such a conversation.
@@ -134,7 +134,7 @@ mod tests {
         super::render(template, "hello", &marks())
     }
 
-    /// By Python's jinja2 (tests/golden/chat_templates).
+    /// Results of Python's jinja2 (tests/golden/chat_templates).
     #[test]
     fn templates_are_rendered_as_jinja2_does() {
         let golden = include_str!("../../../../tests/golden/chat_templates/templates.json");

@@ -70,7 +70,7 @@ impl<'m> LlamaGenerator<'m> {
             .with_type_v(settings.cache_type.of_llama())
             .with_n_threads(threads)
             .with_n_threads_batch(threads)
-            // Without layers on an accelerator, no single operations are offloaded to one either.
+            // Without layers on an accelerator, single operations are not offloaded either.
             .with_op_offload(settings.gpu_layers > 0)
             .with_no_perf(true);
         let context = model
@@ -169,8 +169,8 @@ impl<'m> LlamaGenerator<'m> {
     }
 }
 
-/// True if states are worth caching that take `moved` to save and restore, and whose tokens take `evaluated` to compute.
-/// Most saved states are never read.
+/// True if states are worth caching that take `moved` to save and restore, and whose tokens take `evaluated` to
+/// compute. Most saved states are never used.
 fn worth_saving(moved: Duration, evaluated: Duration) -> bool {
     moved <= evaluated / 2
 }
@@ -178,7 +178,7 @@ fn worth_saving(moved: Duration, evaluated: Duration) -> bool {
 /// Tokens per sequence of [`trial`]: few enough for any model's context.
 const TRIAL: usize = 256;
 
-/// One of this many tokens of [`trial`] has its logits read, as in a prompt with a short query.
+/// One in this many tokens of [`trial`] has its logits read, as in a prompt with a short query.
 const READ: usize = 8;
 
 /// A step of sequences of [`TRIAL`] tokens.

@@ -1,5 +1,5 @@
-//! Reads the header of a GGUF file: its tensors and lists, and the size of the file after re-encoding. For models that
-//! llama.cpp loads anyway; `super::lora` reads the headers of adapters without its parser.
+//! Reads the header of a GGUF file: its tensors and lists, and the size of the file after re-encoding. For models
+//! that llama.cpp also loads; `super::lora` reads the headers of adapters without its parser.
 //!
 //! `llama_model_quantize` has a `dry_run` parameter, but it only logs the size. The rules here follow
 //! `tensor_allows_quantization` in llama.cpp's src/llama-quant.cpp for targets of 16 bits.
@@ -182,7 +182,7 @@ pub(super) mod tests {
     const F32: u32 = 0;
     const Q8_0: u32 = 8;
 
-    /// The header of a GGUF file without metadata, padded to where the tensor data starts.
+    /// The header of a GGUF file without metadata, padded to the start of the tensor data.
     pub fn header(tensors: &[(&str, &[u64], u32)]) -> Vec<u8> {
         let mut bytes = b"GGUF".to_vec();
         bytes.extend(3_u32.to_le_bytes());

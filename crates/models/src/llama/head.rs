@@ -1,7 +1,7 @@
 //! Checks that a generator's file has the matrix that predicts tokens.
 //!
 //! Conversions of causal rerankers with a classification head keep the rows of their words as the head and drop the
-//! output matrix. llama.cpp then predicts with the embeddings. This is right if the model shares the two matrices, and
+//! output matrix. llama.cpp then predicts with the embeddings. This is right if the two matrices are shared, and
 //! meaningless otherwise.
 
 use std::path::Path;
@@ -18,8 +18,8 @@ const HEAD: &str = "cls.output.weight";
 /// minutes.
 const MOST_OUTPUTS: usize = 16;
 
-/// Refuses a file whose classification head was cut from another matrix than the one that predicts its tokens. `words`
-/// are the tokens of the head's rows, in any order.
+/// Refuses a file whose classification head does not come from the matrix that predicts its tokens. `words` are the
+/// tokens of the head's rows, in any order.
 ///
 /// # Errors
 /// The reason, in words.

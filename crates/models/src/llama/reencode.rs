@@ -1,11 +1,11 @@
 //! Re-encodes weights to the tensor type that this machine multiplies fastest.
 //!
 //! The tensor type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while
-//! 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`]
-//! re-encodes the file to the candidate types, times each for a second or two, and keeps the fastest in the store, named
-//! by the hash of the original and the device. The original stays, and it wins unless another type is faster by a margin.
-//! A 16-bit float represents the product of a block's scale and a small integer to within half a unit in the last place.
-//! A candidate is therefore no less precise than a block type of eight bits or fewer.
+//! 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator.
+//! [`measure`] re-encodes the file to the candidate types, times each for a second or two, and stores the fastest
+//! under the hash of the original and the device. The original stays, and wins unless another type is faster by a
+//! margin. A 16-bit float represents the product of a block's scale and a small integer to within half a unit in
+//! the last place. A candidate is therefore at least as precise as a block type of eight bits or fewer.
 //!
 //! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
 //! ([`chosen`]).
@@ -169,8 +169,8 @@ pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice
 /// is called before every step that takes long.
 ///
 /// # Errors
-/// [`ModelError`] when the original cannot be loaded or the store cannot be written. A candidate that fails is logged and
-/// passed over.
+/// [`ModelError`] when the original cannot be loaded or the store cannot be written. A candidate that fails is
+/// logged and skipped.
 pub fn measure(
     settings: &Settings,
     sha256: &str,
@@ -197,7 +197,7 @@ pub fn measure(
     {
         return Ok(choice);
     }
-    // A store that cannot be written is reported before minutes are spent.
+    // Checked before minutes are spent.
     std::fs::create_dir_all(&kept.folder)
         .and_then(|()| tempfile::tempfile_in(&kept.folder))
         .map_err(|error| unusable(&kept.folder, error.to_string()))?;
@@ -363,7 +363,7 @@ fn measured(name: &str, settings: &Settings, path: &Path, machine: &Machine) -> 
     outcome
 }
 
-/// Tokens per second of one step, whose rows are given by sequence and position.
+/// Tokens per second of one step, with rows by sequence and position.
 fn rate(generator: &mut dyn Generator, rows: impl Iterator<Item = (usize, usize)>) -> Result<f64, ModelError> {
     // The time does not depend on the tokens. Every served vocabulary has at least 256.
     let row = |(sequence, position): (usize, usize)| Row {

@@ -16,10 +16,10 @@ use prefix_scheduler::model::ModelError;
 /// The crate whose llama.cpp writes the states. Its version is pinned in Cargo.toml.
 const BUILD: &str = "llama-cpp-sys-2 0.1.161";
 
-/// Everything but its tokens that a state depends on.
+/// Everything that a state depends on, except its tokens.
 pub(super) fn identity(settings: &Settings) -> String {
     let Settings { sha256, cells, cache_type, adapter, .. } = settings;
-    // Some files have other rotary factors for a longer context.
+    // Some files have different rotary factors for a longer context.
     let own = format!("{BUILD}, file {sha256}, {cells} cells {}", cache_type.name());
     match adapter {
         Some(adapter) => format!("{own}, adapter {} times {}", adapter.sha256, adapter.scale),
@@ -73,7 +73,7 @@ fn write(context: &LlamaContext<'_>, sequence: i32) -> Result<Vec<u8>, ModelErro
     let flags = LlamaStateSeqFlags::empty();
     let size = context.state_seq_get_size_ext(sequence, flags);
     let mut bytes = vec![0_u8; size];
-    // SAFETY: llama.cpp writes as many bytes as it said for the same sequence, which nothing changed meanwhile.
+    // SAFETY: llama.cpp writes as many bytes as it reported for the same sequence, which did not change meanwhile.
     #[expect(unsafe_code, reason = "llama.cpp gives the bytes of a state only through a pointer")]
     let written = unsafe { context.state_seq_get_data_ext(bytes.as_mut_ptr(), sequence, flags) };
     if written == 0 || written != size {
@@ -93,8 +93,8 @@ pub(super) fn restore(
     to: i32,
     positions: Range<usize>,
 ) -> Result<(), ModelError> {
-    // SAFETY: llama.cpp reads no further than the slice. It compares number, type and size of the rows with its own, and
-    // refuses others; bytes from a file were verified by their checksum before.
+    // SAFETY: llama.cpp does not read beyond the slice. It compares number, type and size of the rows with its own,
+    // and refuses others. The checksum of bytes from a file was verified before.
     #[expect(unsafe_code, reason = "llama.cpp takes the bytes of a state only through a pointer")]
     let read = unsafe { context.state_seq_set_data_ext(state, spare, LlamaStateSeqFlags::empty()) };
     // A model with sliding windows saves only cells that later positions can see.
@@ -107,8 +107,8 @@ pub(super) fn restore(
     copied
 }
 
-/// True if a sequence ends at the end of the range, and begins at its start. With a `window` it may begin as late as the
-/// first position that the next one sees; with an unknown window, anywhere inside the range.
+/// True if a sequence ends at the end of the range, and begins at its start. With a `window` it may begin as late
+/// as the first position that the next one sees; with an unknown window, anywhere within the range.
 fn holds(context: &LlamaContext<'_>, sequence: i32, positions: &Range<usize>, window: Option<usize>) -> bool {
     let first = usize::try_from(context.kv_cache_seq_pos_min(sequence));
     let latest = match window {

@@ -15,7 +15,7 @@ use prefix_scheduler::plan::Token;
 #[derive(Debug)]
 pub struct Vocabulary {
     model: LlamaModel,
-    /// The tokens of a newline, for vocabularies that put a space before every text.
+    /// The tokens of a newline, for vocabularies that prepend a space to every text.
     line_end: Option<Vec<Token>>,
     byte_level: bool,
 }
@@ -35,8 +35,8 @@ impl Vocabulary {
         Ok(Self { model, line_end, byte_level })
     }
 
-    /// The tokens of a text that continues another. SentencePiece vocabularies put a space before each text, as if it
-    /// began the prompt, but not after a newline.
+    /// The tokens of a text that continues another. SentencePiece vocabularies prepend a space to each text, as if
+    /// it began the prompt, but not after a newline.
     fn continued(&self, text: &str, line_end: &[Token], special: bool) -> Vec<Token> {
         let tokens = |text: &str| plain(self.model.vocab().tokenize(text.as_bytes(), false, special));
         let behind = tokens(&format!("\n{text}"));
@@ -140,8 +140,8 @@ pub(super) fn deep<T: Send>(text: &str, split: impl Fn() -> T + Sync) -> T {
     })
 }
 
-/// A text in pieces of at most [`AT_ONCE`] characters. Pieces end at word boundaries, so that the tokens stay the same. A
-/// run of this length without a letter or digit before a space is cut anywhere.
+/// A text in pieces of at most [`AT_ONCE`] characters. Pieces end at word boundaries, so that the tokens stay the
+/// same. A run of this length without a letter or digit before a space is cut at any position.
 pub(super) fn pieces(text: &str) -> Vec<&str> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some((most, _)) = rest.char_indices().nth(AT_ONCE) {
@@ -333,7 +333,7 @@ mod tests {
         let longer = [("llama.attention.key_length", "128"), ("llama.attention.value_length", "32")];
         assert_eq!(file(&[&of_30_layers[..], &longer].concat()), Some(30 * 3 * 160));
         assert_eq!(file(&of_30_layers[..3]), None);
-        // A list with one number per layer is not read.
+        // A list with one number per layer is not supported.
         assert_eq!(file(&[&of_30_layers[..4], &[("llama.attention.head_count_kv", "[1, 2]")]].concat()), None);
         assert_eq!(file(&[&of_30_layers[..3], &[("llama.attention.head_count", "0")]].concat()), None);
     }

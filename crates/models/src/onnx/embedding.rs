@@ -23,7 +23,7 @@ const fn described(pooling: Pooling) -> &'static str {
     }
 }
 
-/// The fields of sentence-transformers' `1_Pooling/config.json` that are used.
+/// The relevant fields of sentence-transformers' `1_Pooling/config.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PoolingConfig {
@@ -72,7 +72,7 @@ fn check_modules(modules: &[Module]) -> Result<(), String> {
     }
 }
 
-/// SHA-256 of a passage's tokens, so that the text is not in a memory image.
+/// SHA-256 of a passage's tokens, so that a memory image does not contain the text.
 type Key = [u8; 32];
 
 fn key(passage: &Encoded) -> Key {
@@ -227,7 +227,7 @@ fn cosine(query: &[f32], passage: &[f32]) -> f64 {
 
 fn normalised(mut vector: Vec<f64>) -> Vec<f64> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-    // A NaN is kept, so that the request fails.
+    // A NaN stays, so that the request fails.
     if length != 0.0 {
         for x in &mut vector {
             *x /= length;

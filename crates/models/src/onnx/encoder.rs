@@ -23,7 +23,7 @@ const LEAST_TOKENS: usize = 16;
 /// Architectures whose positions start after the position of the padding token: 514 positions hold 512 tokens.
 const POSITIONS_AFTER_PADDING: [&str; 4] = ["roberta", "xlm-roberta", "camembert", "mpnet"];
 
-/// The fields of `config.json` that are used.
+/// The relevant fields of `config.json`.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ModelConfig {
     #[serde(default)]
@@ -34,7 +34,7 @@ pub(super) struct ModelConfig {
     pad_token_id: Option<usize>,
 }
 
-/// The fields of `tokenizer_config.json` that are used. Files without a limit state 1e30.
+/// The relevant fields of `tokenizer_config.json`. Files without a limit state 1e30.
 #[derive(Debug, Default, Deserialize)]
 struct TokenizerConfig {
     model_max_length: Option<f64>,

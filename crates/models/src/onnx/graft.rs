@@ -51,7 +51,7 @@ pub fn built_in() -> Result<(Head, Vec<f32>), String> {
     Ok((head, weights))
 }
 
-/// Returns the network with the head in place of its outputs.
+/// Returns the network with the head instead of its outputs.
 ///
 /// # Errors
 /// `network` is not an ONNX model.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The fields of `config.json` that are used.
+/// The relevant fields of `config.json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct ModelConfig {
     #[serde(default)]

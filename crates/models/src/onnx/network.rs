@@ -22,8 +22,8 @@ const BATCH: usize = 16;
 /// leaves.
 const LEAST_QUESTION: usize = 64;
 
-/// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its own. Each
-/// session also has its own copy of the weights.
+/// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its
+/// own pairs. Each session also has its own copy of the weights.
 const SESSIONS: usize = 4;
 
 pub(super) struct Network {

@@ -1,4 +1,4 @@
-//! Execution providers in the order in which ONNX Runtime tries them: those of the build, then the CPU.
+//! Execution providers in the order in which ONNX Runtime tries them: first those of the build, then the CPU.
 
 use ort::ep::{self, ExecutionProviderDispatch};
 

@@ -41,7 +41,7 @@ pub(super) fn session(environment: &Environment, threads: usize, source: &Source
     .map_err(text)
 }
 
-/// Checks that the network has exactly the inputs of an encoder. Returns whether it has `token_type_ids`.
+/// Checks that the network has exactly the inputs of an encoder. Returns true if it has `token_type_ids`.
 pub(super) fn has_token_types(session: &Session) -> Result<bool, String> {
     let inputs: Vec<&str> = session.inputs().iter().map(ort::value::Outlet::name).collect();
     for needed in &INPUTS[..2] {

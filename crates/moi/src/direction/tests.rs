@@ -1,4 +1,4 @@
-//! Direction of the bias: prompts that hold only some of the passages, the caller's prior, the paper's objective.
+//! Direction of the bias: prompts with only some of the passages, the caller's prior, the paper's objective.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,7 +7,7 @@ use crate::prior::{Direction, geometric};
 use crate::*;
 use numeric::{real, standard_deviation};
 
-/// Scores of prompts with noise, and of each passage alone with noise of the same size.
+/// Scores of prompts with noise, and single-passage scores with noise of the same size.
 struct World {
     utilities: Vec<f64>,
     observations: Vec<Observation>,
@@ -129,7 +129,7 @@ fn a_prior_for_all_passages_applies_to_every_length() {
     let opposed = fit(&world, false, &prior([0.9, 0.08, 0.02, 0.0, 0.0, 0.0]));
     assert!(opposed.bias[2][0] > opposed.bias[2][2]);
     assert_eq!(opposed.orientation, Orientation::CallerPrior);
-    // The first two and three weights are 0: equal weights take their place.
+    // The first two and three weights are 0: equal weights replace them.
     let equal = fit(&world, false, &prior([0.0, 0.0, 0.0, 0.0, 0.5, 0.5]));
     assert_eq!((equal.bias, equal.orientation), (plain.bias, Orientation::Lengths));
 }
@@ -149,7 +149,7 @@ fn a_prior_for_all_passages_applies_to_cut_rotations() {
     assert_eq!(error.to_string(), "a0: must have 5 weights, has 2");
 }
 
-/// The printed objective has no scale: an outlier is not clipped, and the objective is in squared nats.
+/// The printed objective has no scale: outliers are not clipped, and the objective is in squared nats.
 #[test]
 fn the_paper_objective_takes_the_scores_as_they_are() {
     let orders = design::orders(design::Design::Random, 5, 15, 4, &|| false).unwrap();
@@ -201,8 +201,8 @@ fn scores_whose_squares_overflow_are_refused() {
     assert!(estimate(2, &observations[..1], Some(&[1.0]), &Settings::default(), &|| false).is_err());
 }
 
-/// The recency prior broke the constraint, and was no point to start from: no step lowered the objective, and the fit was the
-/// prior.
+/// The recency prior violated the constraint, so it was not a valid start: no step lowered the objective, and the
+/// fit was the prior.
 #[test]
 fn weights_that_must_not_increase_do_not() {
     let descends = |bias: &[f64]| bias.windows(2).all(|pair| pair[1] <= pair[0] + 1e-6);

@@ -13,12 +13,12 @@ fn of(rows: &[Vec<f64>]) -> Profile {
     profile
 }
 
-/// A sum of twelve uniform numbers: normal enough, and in every tail lighter than six.
+/// A sum of twelve uniform numbers: approximately normal, with tails that end at six.
 fn gauss(source: &mut ChaCha8Rng) -> f64 {
     (0..12).map(|_| source.random::<f64>()).sum::<f64>() - 6.0
 }
 
-/// An observation that sums to that of `truth`: what a fit or a centred likelihood leaves.
+/// An observation with the same sum as `truth`, like a fit or a centred likelihood.
 fn noisy(truth: &[f64], spread: f64, source: &mut ChaCha8Rng) -> Vec<f64> {
     let noise: Vec<f64> = truth.iter().map(|_| spread * gauss(source)).collect();
     let centre = mean(&noise);
@@ -93,7 +93,7 @@ fn two_positions_are_never_stretched_and_four_at_most_to_twice_their_length() {
     assert_eq!([1, 2, 3, 7, 8, 20, 21].map(nearest), [None, Some(2), Some(4), Some(10), Some(10), Some(10), None]);
 }
 
-/// A passing difference in one position pair is no reason to shuffle a profile that confirms best first.
+/// A passing difference in one position pair does not justify shuffling a profile that confirms best first.
 #[test]
 fn a_primacy_profile_confirms_best_first() {
     let mut source = ChaCha8Rng::seed_from_u64(5);
@@ -118,7 +118,7 @@ fn a_thousandth_of_weight_is_not_an_effect() {
     }
 }
 
-/// Over a flat truth, at most 5 % of the streams arrange even one of their 1,000 requests.
+/// Over a flat truth, at most 5 % of the streams rearrange even one of their 1,000 requests.
 #[test]
 fn a_flat_stream_changes_no_order() {
     for positions in [2, 4, 10] {

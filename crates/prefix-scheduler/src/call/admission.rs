@@ -1,7 +1,7 @@
 //! Slots: a bounded number of calls at once, all of which can be cancelled at shutdown.
 //!
-//! Calls that wait for the generator and all other calls have separate slots, so that a full queue of the generator refuses
-//! no call that does not need it.
+//! Calls that wait for the generator and all other calls have separate slots, so that a full queue of the generator
+//! never refuses a call that does not need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::tally::NoObserver;
 use super::{Call, Compute, Observer, Stopped, Terms};
 
-/// The questions of streams hold at most this share of the slots. They wait for a slot, and take it as soon as it is released. A
-/// call that does not wait would otherwise find none.
+/// The questions of streams hold at most this share of the slots. They wait for a slot and take it as soon as it is
+/// released, so a call that does not wait would otherwise never find one.
 const STREAMS: (usize, usize) = (3, 4);
 
 /// All slots are in use.
@@ -26,7 +26,7 @@ pub struct Full;
 pub enum Place {
     /// The generator.
     Generator,
-    /// Anything but the generator: another model, or the processor alone.
+    /// No generator: another model, or only the processor.
     Beside,
 }
 
@@ -66,7 +66,7 @@ impl Pools {
         Ok(HeldSlot { pools: Arc::clone(self), place, _slot: slot, _stream: None })
     }
 
-    /// Waits for a slot for a question of a stream, first come, first served.
+    /// Waits for a slot for a question of a stream, in order of arrival.
     async fn wait(self: &Arc<Self>, place: Place) -> Result<HeldSlot, Full> {
         let pool = self.of(place);
         let stream = Arc::clone(&pool.streams).acquire_owned().await.map_err(|_| Full)?;
@@ -85,7 +85,7 @@ pub(super) struct HeldSlot {
 }
 
 impl Call {
-    /// Exchanges the slot of the call for one of `place`, once the message says what the call works with. If none is free, the call
+    /// Exchanges the slot of the call for one of `place`, once its message is decoded. If none is free, the call
     /// keeps its slot until it is refused. A call within the process needs no slot.
     ///
     /// # Errors
@@ -147,8 +147,8 @@ impl Admission {
         Ok(self.call(terms, self.pools.take(place)?))
     }
 
-    /// [`Admission::admit`] for a call whose message says what it works with. It takes a slot of the generator, or one of the
-    /// other pool if the generator has none. [`Call::move_to`] moves it to the right one.
+    /// [`Admission::admit`] for a call whose message is not decoded yet. It takes a slot of the generator, or of
+    /// the other pool if the generator has none. [`Call::move_to`] moves it to the right one.
     ///
     /// # Errors
     /// [`Full`] if neither has a free slot.
@@ -161,13 +161,13 @@ impl Admission {
         Call::observed(terms, Some(slot), self.root.child_token(), self.compute.clone(), Some(self.observer()))
     }
 
-    /// [`Admission::admit`], but waits for a slot until the deadline. For the questions of a stream: flow control delays the next
-    /// ones during the wait.
+    /// [`Admission::admit`], but waits for a slot until the deadline. For the questions of a stream: meanwhile flow
+    /// control holds back the next ones.
     ///
     /// # Errors
     /// [`Stopped`] if the deadline passes or the server shuts down first.
     pub async fn admit_when_free(&self, terms: Terms, place: Place) -> Result<Call, Stopped> {
-        // Only for its deadline and cancellation: the observer sees the call that follows.
+        // Only for its deadline and cancellation: the observer sees the later call.
         let waiting = Call::new(terms.clone(), None, self.root.child_token(), self.compute.clone());
         tokio::select! {
             biased;
@@ -189,7 +189,7 @@ impl Admission {
         self.limit
     }
 
-    /// Cancels all calls, current and future. Called when the shutdown's drain time is over, by each protocol for itself.
+    /// Cancels all calls, current and future. Each protocol calls it when the drain time of the shutdown is over.
     pub fn cancel_all(&self) {
         // Counted first: cancelled calls end at once.
         let calls = self.in_flight();
@@ -199,7 +199,7 @@ impl Admission {
         self.root.cancel();
     }
 
-    /// How many calls [`Admission::cancel_all`] found in flight.
+    /// Number of calls in flight that [`Admission::cancel_all`] cancelled.
     #[must_use]
     pub fn cut(&self) -> usize {
         self.cut.load(Ordering::SeqCst)

@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub enum Lane {
     /// Work of requests that also use a model. One thread per core.
     Request,
-    /// Fits, which take the longest: they must not hold back the tokenising of other requests. One thread per core.
+    /// Fits, which take the longest: they must not delay the tokenisation of other requests. One thread per core.
     Fit,
-    /// Looking for states on disk. These threads mostly wait for a volume, which may be slow, and must not hold back the tokenising
-    /// of requests that need none.
+    /// Looking for cached states on disk. These threads mostly wait for a volume, which may be slow. They must not
+    /// delay the tokenisation of requests that need no states.
     Disk,
     /// Arithmetic on the caller's data. One thread per two cores, so that many such calls leave cores to the
     /// generator.

@@ -1,7 +1,7 @@
-//! Tokens that were admitted to a model and are not evaluated yet.
+//! Tokens that were admitted to a model but not evaluated yet.
 //!
-//! A call enters its estimate when it is admitted ([`Call::reserve`]) and takes tokens off as they are evaluated. The rest is taken
-//! off when the call ends ([`Call::run`]) or its last clone is dropped, so nothing stays behind.
+//! A call enters its estimate at admission ([`Call::reserve`]) and removes tokens as they are evaluated. The rest
+//! is removed when the call ends ([`Call::run`]) or its last clone is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Replaces the number of tokens that are left.
+    /// Replaces the number of remaining tokens.
     pub(crate) fn update(&self, left: impl FnOnce(usize) -> usize) {
         if let Some((_, tokens)) = self.ledger.0.lock().entries.get_mut(&self.number) {
             *tokens = left(*tokens);
@@ -88,7 +88,7 @@ pub(super) struct Work {
     entries: Vec<Entry>,
     /// Tokens evaluated so far.
     done: usize,
-    /// True once the call ended. Nothing is entered after that.
+    /// True once the call ended. It blocks later entries.
     ended: bool,
 }
 
@@ -125,7 +125,7 @@ impl Work {
         }
     }
 
-    /// Removes all entries, for good. Clones of the call may live on for a step of the model.
+    /// Removes all entries permanently. A step of the model may still hold clones of the call.
     pub fn end(&mut self) {
         self.ended = true;
         self.entries.clear();
@@ -148,12 +148,13 @@ impl Call {
         self.work().reserve(ledger, self.urgency(), tokens, |ahead| if local { Ok(()) } else { admit(ahead) })
     }
 
-    /// States that at least this many tokens are left to evaluate for the call.
+    /// States that at least this many tokens remain to be evaluated for the call.
     pub fn expect(&self, ledger: &Ledger, tokens: usize) {
         self.work().at_least(ledger, self.urgency(), tokens);
     }
 
-    /// Takes tokens off `ledger` that will not be evaluated for the call, such as those of a sample that ended early.
+    /// Removes tokens from `ledger` that will not be evaluated for the call, such as those of a sample that ended
+    /// early.
     pub fn take_back(&self, ledger: &Ledger, tokens: usize) {
         self.work().take_back(ledger, tokens);
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is entered, raised and spent, nothing is left, and nothing overflows.
+        /// After any entries, raises and spending, the ledger is empty and nothing overflows.
         #[test]
         fn nothing_leaks(calls in proptest::collection::vec(proptest::collection::vec(any::<(bool, usize)>(), 0..6), 0..12)) {
             let ledger = Ledger::default();

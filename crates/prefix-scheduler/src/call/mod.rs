@@ -46,9 +46,9 @@ pub enum Stopped {
     Panicked(String),
 }
 
-/// The latest time to send an answer to a caller that waits for `timeout` from `now`. A little of the time is reserved for the
-/// answer itself, so that the caller gets our deadline error before its own clock or the transport cancels the
-/// call.
+/// The latest time to send an answer to a caller that waits for `timeout` from `now`. A little of the time is
+/// reserved for the answer, so that the caller gets our deadline error before its own clock or the transport
+/// cancels the call.
 #[must_use]
 pub fn deadline(timeout: Duration, now: Instant) -> Option<Instant> {
     let reserve = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
@@ -78,8 +78,8 @@ pub struct Terms {
 const LONGEST_ID: usize = 128;
 
 impl Terms {
-    /// The request id that is used. Every log line contains it, so characters that are hard to read or look like another field are
-    /// removed. `None` if nothing is left, or the given id is longer than 128 bytes.
+    /// The request id to use. Every log line contains it, so unreadable or confusing characters are removed. `None`
+    /// if nothing is left, or the given id is longer than 128 bytes.
     #[must_use]
     pub fn usable_id(given: &str) -> Option<String> {
         let plain = |character: &char| character.is_ascii_alphanumeric() || "-_.:/+=@,~".contains(*character);
@@ -135,7 +135,7 @@ impl Call {
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let id = terms.id.clone().unwrap_or_else(fresh_id);
-        // At the level of errors, so that a filter that lets only errors through keeps the id in their lines.
+        // At error level, so that a filter for errors keeps the id in their lines.
         let (caller, name) = (&terms.caller, terms.name.as_deref());
         let span = tracing::error_span!("call", operation = %terms.operation, id = %id, %caller, name);
         let tally = terms.request.as_ref().map(Tally::part_of).unwrap_or_default();
@@ -153,7 +153,7 @@ impl Call {
     /// [`Call::local`] with a deadline.
     #[must_use]
     pub fn local_with(deadline: Option<Instant>) -> Self {
-        // Many may be in flight at once. They share their threads, as the calls of a server do.
+        // Many may be in flight at once. They share threads, as the calls of a server do.
         static SHARED: LazyLock<Compute> = LazyLock::new(Compute::default);
         let terms = Terms { operation: "local".to_owned(), deadline, ..Terms::default() };
         Self::new(terms, None, CancellationToken::new(), SHARED.clone())
@@ -177,7 +177,7 @@ impl Call {
         &self.shared.id
     }
 
-    /// Counts of the call. Everything that works for the call adds to them.
+    /// Counts of the call. All work for the call adds to them.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.shared.tally
@@ -212,7 +212,7 @@ impl Call {
         self.shared.terms.deadline
     }
 
-    /// True if it is a call within the process, which needs no slot and is never refused for the work of others.
+    /// True if it is a call within the process, which needs no slot and is never refused because of other work.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.shared.held.is_none()
@@ -255,7 +255,7 @@ impl Call {
                 None => std::future::pending().await,
             }
         };
-        // If both hold, the reason is the same as that of `check`.
+        // If both apply, the reason is the one that `check` gives.
         tokio::select! {
             biased;
             () = self.token.cancelled() => Stopped::Cancelled,
@@ -319,7 +319,7 @@ impl Call {
             if lane == Lane::Arithmetic {
                 call.tally().add_turn();
             }
-            // Work that checks its call ends with its own kind of error; the reason is known here.
+            // Work that checks its call ends with a general error; the reason is known here.
             work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
         });
         outcome.await.unwrap_or_else(|error| Err(Stopped::Panicked(panic_text(error)).into()))
@@ -350,8 +350,8 @@ pub fn fresh_id() -> String {
     format!("{:08x}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Cancels the call when its work ends or is dropped. Its unevaluated tokens then delay no other call, although the model may
-/// hold a clone until the end of its step.
+/// Cancels the call when its work ends or is dropped. Its unevaluated tokens then no longer delay other calls,
+/// although the model may hold a clone until the end of its step.
 struct Ends<'a>(&'a Call);
 
 impl Drop for Ends<'_> {

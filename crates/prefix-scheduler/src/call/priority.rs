@@ -27,11 +27,11 @@ impl Priority {
         if level > Self::LAST { None } else { Some(Self(level)) }
     }
 
-    /// The priority that headers state: `level`, a number from 0 to 9, or `name`, which is low, normal or high. The level goes
-    /// before the name.
+    /// The priority in the headers: `level`, a number from 0 to 9, or `name`, which is low, normal or high. The
+    /// level takes precedence.
     ///
     /// # Errors
-    /// The header that cannot be read, and what it must be.
+    /// The unreadable header, and its valid values.
     pub fn stated(level: Option<&str>, name: Option<&str>) -> Result<Self, (&'static str, String)> {
         if let Some(text) = level {
             let found = text.parse().ok().and_then(Self::new);

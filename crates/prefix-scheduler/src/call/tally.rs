@@ -39,7 +39,8 @@ impl Stage {
     }
 }
 
-/// Counts of a call. Everything that works for the call adds to them; a call that is part of a stream adds to the stream's, too.
+/// Counts of a call. All work for the call adds to them. A call that is part of a stream also adds to the stream's
+/// counts.
 #[derive(Debug)]
 pub struct Tally {
     passages: AtomicU64,
@@ -51,7 +52,7 @@ pub struct Tally {
     turns: AtomicU64,
     /// Nanoseconds by stage; 0 for a stage that was not reached.
     stages: [AtomicU64; 4],
-    /// By stage, how many are in progress, and since when any is.
+    /// By stage, the number in progress, and the start of the first.
     open: Mutex<[(usize, Option<Instant>); 4]>,
     /// Ranking method and model.
     subject: OnceLock<(&'static str, String)>,
@@ -113,12 +114,12 @@ impl Tally {
         self.add(|tally| &tally.tokens, wide(number));
     }
 
-    /// Adds tokens that an earlier request's prefix spared.
+    /// Adds tokens that were cached from an earlier request.
     pub fn add_cached_tokens(&self, number: usize) {
         self.add(|tally| &tally.cached_tokens, wide(number));
     }
 
-    /// Takes back tokens that an earlier request's prefix seemed to spare.
+    /// Removes tokens that only seemed to be cached from an earlier request.
     pub fn remove_cached_tokens(&self, number: usize) {
         self.add(|tally| &tally.cached_tokens, wide(number).wrapping_neg());
     }
@@ -128,7 +129,7 @@ impl Tally {
         self.add(|tally| &tally.turns, 1);
     }
 
-    /// True if any work was done for the call. An end by its deadline is then not a refusal.
+    /// True if any work was done for the call. A missed deadline is then not a refusal.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.tokens() > 0 || self.turns.load(Ordering::Relaxed) > 0
@@ -150,7 +151,7 @@ impl Tally {
         since.get_or_insert_with(Instant::now);
     }
 
-    /// Plans of one call may run at the same time: the time in which several are in a stage counts once.
+    /// Plans of one call may run concurrently: overlapping time in a stage counts once.
     fn stage_ends(&self, stage: Stage) {
         let (number, since) = &mut self.open()[stage as usize];
         *number = number.saturating_sub(1);
@@ -161,12 +162,12 @@ impl Tally {
         }
     }
 
-    /// Names the ranking method and the model. Only the first naming counts.
+    /// Names the ranking method and the model. Only the first call counts.
     pub fn set_subject(&self, method: &'static str, model: &str) {
         let _ = self.subject.set((method, model.to_owned()));
     }
 
-    /// Says how a fit ended, in one word. Only the first fit counts.
+    /// Records how a fit ended, in one word. Only the first fit counts.
     pub fn set_fit(&self, status: &'static str) {
         let _ = self.fit.set(status);
     }
@@ -177,7 +178,7 @@ impl Tally {
         self.passages.load(Ordering::Relaxed)
     }
 
-    /// Passages of it that were cut to fit.
+    /// Passages that were cut to fit.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
@@ -189,7 +190,7 @@ impl Tally {
         self.tokens.load(Ordering::Relaxed)
     }
 
-    /// Tokens that an earlier request's prefix spared.
+    /// Tokens that were cached from an earlier request.
     #[must_use]
     pub fn cached_tokens(&self) -> u64 {
         self.cached_tokens.load(Ordering::Relaxed)
@@ -235,7 +236,7 @@ pub struct Timed {
 
 impl Timed {
     pub(super) fn begin(call: Call, stage: Stage) -> Self {
-        // For traces alone: log lines do not show spans of this target.
+        // Only for traces: log lines do not show spans of this target.
         macro_rules! span {
             ($name:literal) => {
                 tracing::info_span!(
@@ -259,9 +260,9 @@ impl Timed {
         Self { call, stage, span }
     }
 
-    /// States the tokens of the stage in its span: evaluated or to be evaluated, and spared by earlier requests.
+    /// Records the tokens of the stage in its span: evaluated or to be evaluated, and cached.
     pub fn record_tokens(&self, tokens: usize, cached: usize) {
-        // Traces take signed numbers as numbers, and others as text.
+        // Traces store only signed numbers as numbers, and others as text.
         let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.span.record("rerankd.tokens", signed(tokens)).record("rerankd.cached_tokens", signed(cached));
     }
@@ -289,15 +290,15 @@ pub struct Operation {
 pub enum Refusal {
     /// All slots are in use, or the admitted work takes too long.
     QueueFull,
-    /// It needs more tokens or judgements than it may have.
+    /// It needs more tokens or judgements than allowed.
     Budget,
     /// The work cannot end before the deadline.
     Deadline,
     /// A field is invalid.
     Invalid,
-    /// The server stops.
+    /// The server is stopping.
     Draining,
-    /// The model loads, or restarts after a fault.
+    /// The model is loading, or restarting after a fault.
     Unavailable,
 }
 
@@ -320,12 +321,12 @@ impl Refusal {
     }
 }
 
-/// Receives the counts of requests. Every function is called on the path of a request and must not block.
+/// Receives the counts of requests. Every function runs on the path of a request and must not block.
 pub trait Observer: Send + Sync + std::fmt::Debug {
     /// The server has this method.
     fn offered(&self, _operation: &Operation) {}
 
-    /// A request came.
+    /// A request arrived.
     fn started(&self, _operation: &Operation) {}
 
     /// A request was answered with the status `code`, a name of gRPC's such as `InvalidArgument`.
@@ -337,7 +338,7 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     /// A request, or a question of a stream, was refused.
     fn refused(&self, _reason: Refusal) {}
 
-    /// The last work of a call ended. `operation` is that of its [`Terms`](super::Terms).
+    /// The last work of a call ended. `operation` comes from its [`Terms`](super::Terms).
     fn ended(&self, _operation: &str, _tally: &Tally) {}
 }
 

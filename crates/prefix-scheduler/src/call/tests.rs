@@ -129,7 +129,7 @@ async fn a_question_of_a_stream_ends_once() {
     assert_eq!(ended.0.load(Ordering::SeqCst), 1);
 }
 
-/// A fit that was interrupted by the deadline answered CANCELLED, as if its caller had left.
+/// A fit that the deadline interrupted answered CANCELLED, as if its caller had left.
 #[tokio::test]
 async fn interrupted_work_ends_with_the_reason_of_the_call() {
     let call = Call::local_with(Some(Instant::now() + Duration::from_millis(10)));
@@ -142,7 +142,7 @@ async fn interrupted_work_ends_with_the_reason_of_the_call() {
     assert_eq!(call.compute(work).await, Err(Stopped::DeadlineExceeded));
 }
 
-/// A question that waits takes a slot as soon as it is released: without a bound, other calls would find none.
+/// A waiting question takes a slot as soon as it is released: without a bound, other calls would never find one.
 #[tokio::test]
 async fn questions_that_wait_leave_slots_to_calls_that_do_not() {
     let admission = Admission::new(32);
@@ -160,7 +160,7 @@ async fn questions_that_wait_leave_slots_to_calls_that_do_not() {
     let unary = || admission.admit(Terms::default(), Place::Generator);
     let mut calls: Vec<Call> = (0..8).map(|_| unary().unwrap()).collect();
     assert_eq!(unary().unwrap_err(), Full);
-    // Its slot is still there for the next call, although questions wait.
+    // Its slot is still free for the next call, although questions wait.
     calls.pop();
     tokio::task::yield_now().await;
     calls.push(unary().unwrap());
@@ -179,7 +179,7 @@ fn a_full_queue_of_the_generator_leaves_room_beside_it() {
     let admission = Admission::new(1);
     let running = admission.admit(Terms::default(), Place::Generator).unwrap();
     assert_eq!(admission.admit(Terms::default(), Place::Generator).unwrap_err(), Full);
-    // Its message says that it needs no generator, or that it does.
+    // Its message needs no generator, or needs one.
     let unread = admission.admit_unread(Terms::default()).unwrap();
     assert_eq!(unread.move_to(Place::Beside), Ok(()));
     assert_eq!(unread.move_to(Place::Generator), Err(Full));
@@ -188,7 +188,7 @@ fn a_full_queue_of_the_generator_leaves_room_beside_it() {
     drop(running);
     assert_eq!(unread.move_to(Place::Generator), Ok(()), "the slot of the generator is free by now");
     assert_eq!(admission.in_flight(), 1);
-    // A call that took a slot of the generator and does not need it gives it back.
+    // A call that took a slot of the generator but does not need it returns it.
     drop(unread);
     let aside = admission.admit_unread(Terms::default()).unwrap();
     aside.move_to(Place::Beside).unwrap();
@@ -198,7 +198,7 @@ fn a_full_queue_of_the_generator_leaves_room_beside_it() {
     assert_eq!(Call::local().move_to(Place::Generator), Ok(()));
 }
 
-/// Rankings by other models held the slots of the generator, which then refused calls while it had nothing to do.
+/// Rankings by other models held the slots of the generator, which then refused calls while it was idle.
 #[test]
 fn full_slots_of_other_models_take_none_of_the_generator() {
     let admission = Admission::new(1);

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::ModelError;
 
-/// Input of one entailment judgement. The same text stands in many pairs, so pairs share it.
+/// Input of one entailment judgement. Many pairs share the same text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextPair {
     /// Text assumed to be true.
     pub premise: Arc<str>,
     /// Text that the premise may entail or contradict.
     pub hypothesis: Arc<str>,
-    /// Bytes of the question with which both texts begin; 0 if they have none. A pair that is too long loses the beginning
-    /// of the question first.
+    /// Bytes of the question with which both texts begin; 0 if they have none. A pair that is too long first loses
+    /// the beginning of the question.
     pub question: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct EntailmentInfo {
 const BYTES_PER_TOKEN: usize = 3;
 
 impl EntailmentInfo {
-    /// True if texts of so many bytes together are likely to be truncated.
+    /// True if texts of this many bytes in total are likely to be truncated.
     #[must_use]
     pub const fn may_cut(&self, bytes: usize) -> bool {
         bytes / BYTES_PER_TOKEN > self.most_tokens

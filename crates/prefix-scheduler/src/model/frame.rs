@@ -2,10 +2,10 @@
 
 use super::YesNoPrompt;
 
-/// Use of the chat template of the model's file in prompts.
+/// How prompts use the chat template of the model's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PromptFormat {
-    /// The built-in template of llama.cpp that it recognises in the file's template. It does not evaluate templates.
+    /// The built-in template of llama.cpp that matches the file's template. The file's template is not evaluated.
     #[default]
     Chat,
     /// The file's own template, evaluated (Jinja).
@@ -29,7 +29,7 @@ impl PromptFormat {
     }
 }
 
-/// Identity under which measurements of a generator, such as its position bias, are stored: its [`weights`](super::weights), the
+/// Identity for stored measurements of a generator, such as its position bias: its [`weights`](super::weights), the
 /// prompt format if it is not llama.cpp's, and the prompt of a causal reranker.
 #[must_use]
 pub fn measured_on(weights: &str, frame: PromptFormat, yes_no: YesNoPrompt) -> String {
@@ -42,7 +42,7 @@ pub fn measured_on(weights: &str, frame: PromptFormat, yes_no: YesNoPrompt) -> S
 mod tests {
     use super::*;
 
-    /// A profile that was measured with the template says nothing about prompts without it.
+    /// A profile that was measured with the template does not hold for prompts without it.
     #[test]
     fn measurements_belong_to_a_frame() {
         let of = PromptFormat::ALL.map(|frame| measured_on("aa+bbx1", frame, YesNoPrompt::Generic));

@@ -148,8 +148,9 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
 
-    /// Everything that a saved state depends on, except its tokens: the model's weights, the types and the layout of its cells, the
-    /// runtime's build. States of equal identities can be exchanged. `None` if states cannot be saved.
+    /// Everything that a saved state depends on, except its tokens: the model's weights, the types and the layout
+    /// of its cells, and the runtime's build. States with equal identities are interchangeable. `None` if states
+    /// cannot be saved.
     fn state_identity(&self) -> Option<String> {
         None
     }
@@ -168,12 +169,12 @@ pub trait Generator {
         Err(ModelError::Decode("the generator cannot save states".into()))
     }
 
-    /// Appends a state of [`Generator::save`] to `to`, whose length is `positions.start`. Takes as many cells as there are
-    /// positions.
+    /// Appends a state of [`Generator::save`] to `to`, whose length is `positions.start`. Takes as many cells as
+    /// there are positions.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] for a state that is not of these positions, and when the runtime reports an error. `to` is
-    /// then unchanged.
+    /// [`ModelError::Decode`] if the state does not have these positions, and when the runtime reports an error.
+    /// `to` is then unchanged.
     fn restore(&mut self, _state: &[u8], _to: usize, _positions: Range<usize>) -> Result<(), ModelError> {
         Err(ModelError::Decode("the generator cannot restore states".into()))
     }
@@ -184,9 +185,9 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Empties the cache, which no sequence uses any more. The next sequences then take the cells that they would take in a new cache.
-    /// With `numbers`, the content of the cells is erased, too: a step that is evaluated in tiles also multiplies cells that are free
-    /// or masked, and a product with NaN is NaN.
+    /// Empties the cache, which no sequence uses any more. The next sequences then get the same cells as in a new
+    /// cache. With `numbers`, also erases the content of the cells: a step that is evaluated in tiles also
+    /// multiplies free or masked cells, and a product with NaN is NaN.
     fn clear(&mut self, _numbers: bool) {}
 
     /// Evaluates the rows, scores the targets and makes the draws. A row without a finite normaliser is not an error:
@@ -203,7 +204,7 @@ pub trait Tokenizer: Send + Sync {
     /// Tokenises untrusted text. Text that spells a control token is not parsed as one.
     fn text(&self, text: &str) -> Vec<Token>;
 
-    /// [`Tokenizer::text`] for a text with which a sequence begins: some vocabularies put a space before it.
+    /// [`Tokenizer::text`] for the first text of a sequence: some vocabularies prepend a space.
     fn first_text(&self, text: &str) -> Vec<Token> {
         self.text(text)
     }
@@ -227,7 +228,7 @@ pub trait Tokenizer: Send + Sync {
     /// `None` for [`PromptFormat::Plain`] and for a model without a chat template.
     ///
     /// # Errors
-    /// The reason why the template of the model's file gives no such text.
+    /// The reason why the template of the model's file yields no such text.
     fn chat_frame(&self, frame: PromptFormat) -> Result<Option<(String, String)>, String>;
 }
 
@@ -258,9 +259,9 @@ pub struct GeneratorInfo {
     pub compute: String,
     /// The adapter that is applied to it.
     pub adapter: Option<AdapterInfo>,
-    /// Bytes of a cell of its cache, that is of one token; `None` if its file does not say.
+    /// Bytes of a cache cell, which holds one token; `None` if its file does not say.
     pub cell_bytes: Option<usize>,
-    /// Type of the numbers in the cells, by its name in the configuration.
+    /// Type of the numbers in the cells, by its configuration name.
     pub cell_type: &'static str,
 }
 
@@ -313,7 +314,7 @@ mod tests {
         let probabilities = [0.5_f32, 0.25, 0.125, 0.125];
         let logits = probabilities.map(|p| p.ln() + 3.0);
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
-        // Neither the temperature nor the tokens to choose from change it.
+        // Neither the temperature nor the choice of tokens changes it.
         let mut wanted = Draw { sampling, uniform: 0.0, allowed: Some(vec![1, 2]), distribution: true };
         let drawn = wanted.from_logits(&logits).unwrap();
         assert_eq!(drawn.token, 1);

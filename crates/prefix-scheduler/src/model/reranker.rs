@@ -7,12 +7,12 @@ use super::ModelError;
 pub struct Encoded {
     /// Token numbers.
     pub ids: Vec<u32>,
-    /// Token type (segment) of each; empty for a model that has none.
+    /// Token type (segment) of each; empty if the model has none.
     pub types: Vec<u32>,
     /// Tokens dropped from the passage, or from the query.
     pub cut: usize,
-    /// True if the model cannot read the text: the tokenizer does not know most of its words. Scores of such a text say nothing,
-    /// because all unknown words are one token.
+    /// True if the model cannot read the text: the tokenizer does not know most of its words. Scores of such a text
+    /// are meaningless, because all unknown words are one token.
     pub unreadable: bool,
 }
 
@@ -58,9 +58,9 @@ pub struct RerankerInfo {
     pub name: String,
     /// SHA-256 of the model's file.
     pub sha256: String,
-    /// Architecture and file format, for people.
+    /// Readable architecture and file format.
     pub description: String,
-    /// Output that gives the utility, for people, such as `logit of LABEL_0`.
+    /// Readable name of the output that gives the utility, such as `logit of LABEL_0`.
     pub output: String,
     /// Maximum number of tokens of a pair, or of a text for an embedding model.
     pub most_tokens: usize,
@@ -68,12 +68,12 @@ pub struct RerankerInfo {
     pub batch: usize,
 }
 
-/// The states of a text's own tokens, without special tokens, in the last layer of an encoder.
+/// The embeddings of a text's tokens, without special tokens, from the last layer of an encoder.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokenStates {
-    /// Numbers of a state.
+    /// Numbers per token.
     pub width: usize,
-    /// The numbers of all states, token after token; empty for a text without tokens.
+    /// The numbers of all tokens, one token after the other; empty for a text without tokens.
     pub values: Vec<f32>,
     /// True if the model cannot read the text ([`Encoded::unreadable`]).
     pub unreadable: bool,
@@ -84,7 +84,8 @@ pub trait Reranker {
     /// Name, file hash and limits of the model.
     fn info(&self) -> RerankerInfo;
 
-    /// Tokenises a query. A query that leaves no tokens for a passage loses its end if `truncate` is set, else it is an error.
+    /// Tokenises a query. If a query leaves no tokens for a passage, its end is cut with `truncate`; otherwise that
+    /// is an error.
     ///
     /// # Errors
     /// [`TextError`]: [`TextError::TooLong`] if the query may not be cut.
@@ -113,11 +114,11 @@ pub trait Reranker {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError>;
 
-    /// The states of the tokens of texts, in input order. Each text is read by itself, without a prefix, and cut at its end to what the
-    /// model reads. The call blocks the model's thread, so callers pass short lists.
+    /// The embeddings of the tokens of texts, in input order. Each text is read separately, without a prefix, and
+    /// its end is cut to fit the model. The call blocks the model's thread, so callers pass short lists.
     ///
     /// # Errors
-    /// [`ModelError::Unusable`] for a model that gives none; [`ModelError::Decode`] when the runtime reports an error.
+    /// [`ModelError::Unusable`] for a model without them; [`ModelError::Decode`] when the runtime reports an error.
     fn states(&mut self, _texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
         let problem =
             "it gives no states of tokens; an embedding model whose network does not pool them does".to_owned();

@@ -1,4 +1,4 @@
-//! Prompts that a causal model answers with a relevance. Each reranker of this kind was trained with its own prompt.
+//! Prompts that a causal model answers with a relevance. Each such reranker was trained with its own prompt.
 
 /// The prompt of the ranking method `yes-no`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,8 +38,8 @@ impl YesNoPrompt {
         Self::ALL.into_iter().find(|prompt| prompt.name() == name)
     }
 
-    /// The prompt that a model was trained with, by the architecture and the names of its file. Punctuation and case of names do
-    /// not count. The generic prompt if none of the names is a reranker's.
+    /// The prompt that a model was trained with, by the architecture and the names of its file. Punctuation and
+    /// case of names do not matter. The generic prompt if no name belongs to a reranker.
     #[must_use]
     pub fn of_model<'a>(architecture: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |name: &str| {
@@ -68,7 +68,7 @@ mod tests {
             ("qwen3", "qwen3-reranker-0.6b-q8_0.gguf", YesNoPrompt::Qwen3),
             ("qwen3", "Qwen3-0.6B", YesNoPrompt::Generic),
             ("gemma", "bge-reranker-v2-gemma-Q8_0.gguf", YesNoPrompt::BgeGemma),
-            // It reads logits of inner layers, which llama.cpp does not give.
+            // It uses logits of inner layers, which llama.cpp does not expose.
             ("gemma2", "bge-reranker-v2.5-gemma2-lightweight", YesNoPrompt::Generic),
             ("qwen2", "mxbai-rerank-base-v2", YesNoPrompt::MxbaiBase),
             ("qwen2", "Mxbai Rerank Large v2", YesNoPrompt::MxbaiLarge),

@@ -16,13 +16,13 @@ pub enum Finish {
     Length,
 }
 
-/// Decides after each drawn token whether a sample ends.
+/// Decides after each drawn token if a sample ends.
 pub trait Stop: Send + Sync {
     /// Returns the reason if the sample ends after the last of `tokens`, otherwise `None`.
     fn ended(&self, tokens: &[Token]) -> Option<Finish>;
 }
 
-/// Limits a sample to a set of tokens at every place, so that its text has a given form.
+/// Limits a sample to a set of tokens at every position, so that its text has a given form.
 pub trait Allowed: Send + Sync {
     /// The tokens that may follow `drawn`, the sample so far; not empty before the sample has ended. A single token is
     /// forced: it takes no random number, its log-probability is 0, and it is evaluated together with the token before it.
@@ -40,8 +40,8 @@ pub struct Grow {
     pub seed: u64,
     /// Stop condition that may end the sample before `most` tokens.
     pub stop: Arc<dyn Stop>,
-    /// The tokens that may be drawn; `None` allows all. Log-probabilities are then those of the distribution over the
-    /// allowed tokens alone, which sums to 1.
+    /// The tokens that may be drawn; `None` allows all. Log-probabilities then belong to the distribution over the
+    /// allowed tokens, which sums to 1.
     pub allowed: Option<Arc<dyn Allowed>>,
 }
 

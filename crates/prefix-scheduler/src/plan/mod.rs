@@ -45,7 +45,7 @@ pub enum Reads {
     Logit,
 }
 
-/// A scored token, and the token of the plan that it is.
+/// A scored token and its place in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Node of the token.
@@ -106,7 +106,7 @@ pub struct Cost {
     pub rows: usize,
 }
 
-/// The parent of a node, its tokens, and the meaning of their scores: equal ones are one node.
+/// The parent of a node, its tokens, and the meaning of their scores. Equal triples are one node.
 type Place = (Option<usize>, Arc<[Token]>, Reads);
 
 /// A forest of segments. Sequences with equal leading segments share nodes.
@@ -167,9 +167,9 @@ impl Plan {
         node
     }
 
-    /// Adds a sampled continuation after the end of `node` and returns its node. Every call adds a new node, because
-    /// samples are never shared. `naive_tokens` counts the prompt again, unless a call of [`Plan::add`] that no
-    /// other sample belongs to has counted it.
+    /// Adds a sampled continuation after the end of `node` and returns its node. Every call adds a new node,
+    /// because samples are never shared. `naive_tokens` counts the prompt again, unless an earlier [`Plan::add`]
+    /// without another sample has counted it.
     pub fn sample(&mut self, node: NodeId, grow: Grow) -> NodeId {
         let above = &self.nodes[node.0];
         let start = above.start + above.tokens.len();
@@ -275,7 +275,7 @@ impl Plan {
     /// index 0 or sampled.
     fn rows(&self, node: usize) -> usize {
         if let Some(grow) = &self.nodes[node].grow {
-            // Every token that is evaluated may be followed by a draw; a forced token follows without one.
+            // A draw may follow every evaluated token; a forced token follows without one.
             return grow.evaluated();
         }
         let read = |offset: usize| !self.targets(node, offset).is_empty() || !self.draws(node, offset).is_empty();

@@ -45,7 +45,7 @@ fn a_child_scored_from_its_first_token_reads_its_parents_last_row() {
     assert_eq!((plan.cost().rows, plan.cost().tokens), (4, 5));
 }
 
-/// A model that was trained on the logit of a token, and one that was trained on its probability.
+/// A model trained on the logit of a token, and one trained on its probability.
 #[test]
 fn a_logit_and_a_log_probability_of_a_token_are_two_scores() {
     let mut plan = Plan::new();
@@ -56,13 +56,13 @@ fn a_logit_and_a_log_probability_of_a_token_are_two_scores() {
     let reads: Vec<Reads> = plan.targets(logit[0].0, 1).iter().map(|target| target.reads).collect();
     assert_eq!(reads, [Reads::Logit, Reads::LogProbability]);
     assert_eq!((plan.cost().rows, plan.cost().tokens), (1, 2));
-    // Only log-probabilities are stored with a state, not logits.
+    // A saved state includes log-probabilities, but no logits.
     let behind = [Segment::context(tokens("ab")), Segment::logits(tokens("cd")), Segment::context(tokens("e"))];
     let path = plan.add(&behind);
     assert!(!plan.is_scored_context(path[1]));
 }
 
-/// Every prompt that is continued was counted twice: once as a sequence, and once for its continuation.
+/// Every continued prompt was counted twice: as a sequence, and for its continuation.
 #[test]
 fn a_prompt_that_is_continued_counts_once_a_sample() {
     struct Never;

@@ -40,7 +40,7 @@ pub struct Walk {
     head: usize,
     states: Vec<State>,
     evaluated: Vec<usize>,
-    /// Tokens to evaluate of each node: the plan's number, reduced when a sample ends early.
+    /// Tokens to evaluate per node: as planned, or fewer if a sample ends early.
     limit: Vec<usize>,
     /// Tokens drawn so far, by sample.
     grown: HashMap<usize, Vec<Token>>,
@@ -200,8 +200,8 @@ impl Walk {
             && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
-    /// Tokens scored after each token of a piece, each with the offset of the token that it is scored after. Tokens of nodes
-    /// that [`Walk::restore`] registered are left out until these nodes start.
+    /// Tokens scored after each token of a piece, each with the offset of the token before it. Tokens of nodes that
+    /// [`Walk::restore`] registered are left out until these nodes start.
     pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, Target)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {
@@ -219,8 +219,8 @@ impl Walk {
         (tokens[offset], here.start + offset)
     }
 
-    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`. The successors of the earlier tokens of
-    /// a sample are known.
+    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`. The successors of a sample's
+    /// earlier tokens are known.
     pub fn draws(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId)> {
         let node = piece.node.0;
         let known = self.known(node);

@@ -1,8 +1,8 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
-//! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often
-//! a list contains it, and verdicts are cached for later lists. A cached verdict takes a fixed number of bytes: its key is the SHA-256
-//! of the texts.
+//! The model is loaded when the first pairs arrive. Lists take `turns` of at most 64 pairs. Equal pairs of a list
+//! are judged once, and verdicts are cached for later lists. A cached verdict has a fixed size: its key is the
+//! SHA-256 of the texts.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 
-/// Pairs judged before another request has its turn.
+/// Pairs judged before another request's turn.
 const TURN: usize = 64;
 /// Bytes of text after which a turn ends early: 64 long pairs take many seconds.
 const TURN_BYTES: usize = 16 << 10;
@@ -29,14 +29,14 @@ const TURN_BYTES: usize = 16 << 10;
 /// Builds an entailment model on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> + Send>;
 
-/// How the worker is set up.
+/// Configuration of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntailmentOptions {
     /// Verdicts that are cached, about 150 bytes each; 0 for none.
     pub cache_entries: usize,
 }
 
-/// The model that is loaded when it is needed.
+/// The model to load on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfiguredModel {
     /// Catalogue name or file name.
@@ -52,11 +52,11 @@ pub struct Judged {
     pub verdicts: Vec<EntailmentProbabilities>,
     /// Pairs that the model judged for this list.
     pub judged: usize,
-    /// True if some of the pairs are likely to be longer than the model's limit.
+    /// True if some pairs probably exceed the model's limit.
     pub long: bool,
     /// The model.
     pub model: EntailmentInfo,
-    /// From the request to its first turn, the loading of the model included.
+    /// From the request to its first turn, including loading of the model.
     pub queued: Duration,
     /// From the first turn to the last verdict.
     pub running: Duration,
@@ -76,7 +76,7 @@ struct Progress {
     started: Instant,
     /// Index of the first of each, in the order of their texts; those without a verdict are taken from the end.
     open: Vec<usize>,
-    /// For every pair the first one that is equal.
+    /// For every pair, the first equal one.
     first: Vec<usize>,
     verdicts: HashMap<usize, EntailmentProbabilities>,
 }
@@ -128,19 +128,19 @@ impl Judge {
         let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
         let verdicts = Verdicts { cache, judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
-        // The request of a list of pairs was admitted by its work for the generator, or by its slot.
+        // The request of a list of pairs was admitted with its work for the generator, or with its slot.
         let backlog = Arc::new(Backlog::default());
         let service = Turns::new(Judging { loader, verdicts }, Arc::clone(&backlog));
         Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, backlog, judged, kept, model })
     }
 
-    /// The model that is configured, loaded or not.
+    /// The configured model, loaded or not.
     #[must_use]
     pub const fn model(&self) -> &ConfiguredModel {
         &self.model
     }
 
-    /// SHA-256 of the model's file: the loaded one, or else the one at the start; empty if there is neither.
+    /// SHA-256 of the loaded model's file, otherwise of the file at the start; empty if there is neither.
     #[must_use]
     pub fn sha256(&self) -> String {
         match &*self.worker.status().borrow() {
@@ -158,14 +158,14 @@ impl Judge {
     /// Judges pairs. Dropping the future, or stopping the call, drops the work before its next turn.
     ///
     /// # Errors
-    /// [`ScheduleError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the
-    /// next list.
+    /// [`ScheduleError`]; with [`ModelError::Unusable`] if the model cannot be loaded; the next list tries again.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
         submit(&self.worker, &self.backlog, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call)
             .await
     }
 
-    /// Loads the model if it is not loaded, for a request that does other work first. Returns the description of the model.
+    /// Loads the model if necessary, for a request that does other work first. Returns the description of the
+    /// model.
     ///
     /// # Errors
     /// As [`Judge::judge`].
@@ -225,7 +225,7 @@ struct Verdicts {
 }
 
 impl Verdicts {
-    /// Returns the verdicts of the whole list once there is one for each pair.
+    /// Returns the verdicts of the whole list once all are known.
     fn turn(&mut self, list: &mut List, model: &mut dyn Entailment) -> Result<Option<Judged>, ModelError> {
         let progress = list.progress.get_or_insert_with(|| Progress::new(&list.pairs));
         let model_sha256 = model.info().sha256;
@@ -270,8 +270,8 @@ impl Verdicts {
     }
 }
 
-/// The lengths distinguish two pairs that are equal when concatenated. The question decides which part of a long pair is read. A worker
-/// that loads its model again may find another file.
+/// The lengths distinguish pairs that are equal when concatenated. The question decides which part of a long pair
+/// is read. A worker that loads its model again may find another file.
 fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((pair.question as u64).to_le_bytes());

@@ -11,22 +11,23 @@ use parking_lot::Mutex;
 /// Tokens per byte before anything is learnt: English text has about four bytes per token.
 const PRIOR: f64 = 0.25;
 
-/// Bytes counted for a token of a text that is cut to a number of tokens.
+/// Bytes per token for a text that is cut to a number of tokens.
 pub const BYTES_PER_TOKEN: usize = 4;
 
-/// Bounds of what one request may teach, in tokens per byte. A request that was answered from a cache takes almost none.
+/// Bounds on what one request may teach, in tokens per byte. A request that was answered from a cache takes almost
+/// no tokens.
 const TAUGHT: (f64, f64) = (0.01, 100.0);
 
 /// Weight of a new request.
 const WEIGHT: f64 = 0.125;
 
-/// Tokens of plain text with so many bytes, before anything is learnt.
+/// Tokens of plain text of this many bytes, before anything is learnt.
 #[must_use]
 pub fn tokens_of_text(bytes: usize) -> usize {
     count(real(bytes) * PRIOR)
 }
 
-/// Requests that teach each other.
+/// Requests that share an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Class {
     /// Method or operation.
@@ -42,7 +43,8 @@ pub struct Class {
 pub struct Estimator(Arc<Mutex<BTreeMap<Class, f64>>>);
 
 impl Estimator {
-    /// Estimated tokens of a request with so many bytes. A class without requests takes the ratio of the nearest number of texts.
+    /// Estimated tokens of a request of this many bytes. A class without requests uses the ratio of the nearest
+    /// number of texts.
     #[must_use]
     pub fn tokens(&self, class: Class, bytes: usize) -> usize {
         let learnt = self.0.lock();
@@ -87,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// One request in a hundred that takes nothing, or as much as it likes, moves the estimate of the others by a bounded
+        /// One request in a hundred with no tokens, or any number, changes the estimate of the others by a bounded
         /// amount.
         #[test]
         fn a_strange_request_teaches_little(strange in any::<usize>()) {

@@ -1,11 +1,11 @@
-//! The order in which waiting work begins: by priority, then by deadline. One of [`LONGEST_WAIT`] goes to the work that has waited
-//! longest, so a stream of urgent work starves nothing.
+//! The order in which waiting work begins: by priority, then by deadline. One of [`LONGEST_WAIT`] turns goes to the
+//! work that has waited longest, so that urgent work starves nothing.
 
 use std::time::Instant;
 
 use crate::call::Urgency;
 
-/// The work that has waited longest begins once in so many times.
+/// One in this many turns goes to the work that has waited longest.
 const LONGEST_WAIT: u32 = 8;
 
 /// Chooses the work that begins next.
@@ -15,8 +15,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Index of the next of `waiting`, each with the time since it waits; `None` if nothing waits. The choice stays the same until
-    /// [`Order::began`].
+    /// Index of the next of `waiting`, each with the start of its wait; `None` if nothing waits. The choice stays
+    /// the same until [`Order::began`].
     pub fn next(&self, waiting: impl Iterator<Item = (Urgency, Instant)>) -> Option<usize> {
         let key = |(urgency, since): (Urgency, Instant)| ((!self.is_by_wait()).then_some(urgency), since);
         waiting.enumerate().min_by_key(|(_, work)| key(*work)).map(|(index, _)| index)
@@ -42,13 +42,13 @@ mod tests {
     use super::*;
     use crate::call::Priority;
 
-    /// Work of a level that is due after so many seconds and waits since another.
+    /// Work of a level, due after `due` seconds and waiting since `since`.
     fn work(now: Instant, level: u8, due: Option<u64>, since: u64) -> (Urgency, Instant) {
         let after = |seconds| now + Duration::from_secs(seconds);
         (Urgency::new(Priority::new(level).unwrap(), due.map(after)), after(since))
     }
 
-    /// Begins one after another; returns their numbers in that order.
+    /// Begins the work in turn; returns the numbers in that order.
     fn play(mut waiting: Vec<(Urgency, Instant)>) -> Vec<usize> {
         let (mut order, mut began) = (Order::default(), Vec::new());
         let mut numbers: Vec<usize> = (0..waiting.len()).collect();
@@ -70,8 +70,8 @@ mod tests {
     }
 
     proptest! {
-        /// However much urgent work comes, the least urgent begins within so many others as waited when it came, and seven more for
-        /// each of them.
+        /// For any amount of urgent work, the least urgent begins after a bounded number of others: those that
+        /// waited before it, and seven more for each of them.
         #[test]
         fn nothing_starves(ahead in 0_u32..20, began in 0_u32..20) {
             let (mut order, now) = (Order::default(), Instant::now());

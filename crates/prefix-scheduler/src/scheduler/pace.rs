@@ -1,11 +1,12 @@
-//! How fast a model is now, and which work can end in time at that speed.
+//! The current speed of a model, and which work can end in time at that speed.
 //!
-//! Speeds are means over the latest work: every [`HALF_LIFE`] seconds inside the model halve the weight of earlier work. The speed of
-//! a machine that slows down, because of other programs or another kind of work, is therefore known within seconds.
+//! Speeds are means over recent work: every [`HALF_LIFE`] seconds inside the model halve the weight of earlier
+//! work. If a machine slows down, because of other programs or another kind of work, the speed follows within
+//! seconds.
 //!
-//! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work that
-//! would show its real speed. So one step counts as [`LONGEST`] at most. After a [`SILENCE`] without full steps no request is refused
-//! for its own size, and the next full step replaces the earlier ones if it is faster.
+//! A process that was halted for a minute within a step must not appear slow for ever and refuse all work that
+//! would show its real speed. So one step counts as at most [`LONGEST`]. After a [`SILENCE`] without full steps no
+//! request is refused for its own size, and the next full step replaces the earlier ones if it is faster.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const HALF_LIFE: f64 = 2.0;
 /// Most seconds that one step counts as, with its share of tokens.
 const LONGEST: f64 = 2.0 * HALF_LIFE;
 
-/// Without a full step for so long, the present speed of full steps is unknown.
+/// Without a full step for this long, the present speed of full steps is unknown.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Seconds that halve the weight of a speed at which no request could be served.
@@ -30,7 +31,7 @@ const FORGET: f64 = 15.0;
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
 pub const FILL: f64 = 0.8;
 
-/// A request is dropped as hopeless if it could not end even at this multiple of the present speed.
+/// A request is dropped if it could not end even at this multiple of the present speed.
 pub const OPTIMISM: f64 = 1.25;
 
 /// Bounds of a suggested delay before a retry, in seconds.
@@ -42,13 +43,13 @@ pub struct Pace(Mutex<Speeds>);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Speeds {
-    /// Of all steps: the speed at which the admitted work shrinks.
+    /// All steps: the speed at which the admitted work shrinks.
     all: Mean,
-    /// Of steps that fill at least a quarter of a batch: the speed of reading prompts.
+    /// Steps that fill at least a quarter of a batch: the speed of reading prompts.
     full: Mean,
     /// When the last full step ended.
     last: Option<Instant>,
-    /// Since when no request could be served at this speed.
+    /// Start of the time in which no request could be served at this speed.
     idle_since: Option<Instant>,
 }
 
@@ -59,7 +60,8 @@ impl Speeds {
         self.full.speed().filter(|_| recent)
     }
 
-    /// Speed of reading prompts: that of full steps, or of all steps if it is higher, as after a step in which the process was halted.
+    /// Speed of reading prompts: the speed of full steps, or of all steps if that is higher, as after a step in
+    /// which the process was halted.
     fn reading(&self) -> Option<f64> {
         self.full.speed().into_iter().chain(self.all.speed()).reduce(f64::max)
     }
@@ -111,8 +113,8 @@ impl Pace {
         speeds.idle_since = None;
         if full {
             let now = Instant::now();
-            // If the step began in silence and is faster than the earlier ones, they do not show the present speed. A slower step may
-            // only be the first after a pause.
+            // If the step began in silence and is faster than the earlier ones, those do not show the present
+            // speed. A slower step may only be the first after a pause.
             let before = speeds.fastest(now.checked_sub(took).unwrap_or(now)).is_none();
             if before && speeds.full.speed().is_none_or(|speed| tokens > speed * seconds) {
                 speeds.full = Mean::default();
@@ -146,8 +148,8 @@ impl Pace {
 
     /// Speed of reading prompts in tokens per second; `None` before the first step.
     ///
-    /// If the model is [idle](Self::mark_idle), it rises towards the `best` speed that was seen until the next step, so that a
-    /// speed that was measured too low is measured anew after a while.
+    /// If the model is [idle](Self::mark_idle), it rises towards the `best` observed speed until the next step, so
+    /// that a too low measurement is eventually repeated.
     #[must_use]
     pub fn reading(&self, best: f64) -> Option<f64> {
         self.reading_at(best, Instant::now())
@@ -161,13 +163,13 @@ impl Pace {
         Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
 
-    /// True if `left` tokens that wait for nothing cannot be evaluated within `time`.
+    /// True if `left` tokens cannot be evaluated within `time`, even without waiting.
     #[must_use]
     pub fn hopeless(&self, left: usize, time: Duration) -> bool {
         self.late_by(left, time, OPTIMISM).is_some()
     }
 
-    /// How much longer than `share` of `time` `left` tokens take; `None` if they do not, or the speed is unknown.
+    /// By how much `left` tokens exceed `share` of `time`; `None` if they fit, or the speed is unknown.
     #[must_use]
     pub fn late_by(&self, left: usize, time: Duration, share: f64) -> Option<Duration> {
         self.late_at(left, time, share, Instant::now())
@@ -180,12 +182,13 @@ impl Pace {
 
     /// Decides if `own` tokens of this kind may be admitted behind `ahead` tokens of any kind.
     ///
-    /// With a deadline, `time` is left of it, and both must fit. Without one, `wait` bounds the time until the work begins. Before
-    /// the first step the speed is unknown, and everything is admitted. So is a request with nothing ahead that does not take twice
-    /// its time, because the next estimate is learnt from it.
+    /// With a deadline, `time` is left of it, and both must fit. Without one, `wait` bounds the time until the work
+    /// begins. Before the first step the speed is unknown, and everything is admitted. Also admitted is a request
+    /// with nothing ahead that takes less than twice its time, because the next estimate is learnt from it.
     ///
     /// # Errors
-    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if the work could not end in time on an idle machine.
+    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if the work could not end in time even on an
+    /// idle machine.
     pub fn admit(
         &self,
         (own, kind): (usize, Kind),
@@ -209,7 +212,7 @@ impl Pace {
         let (own, ahead) = (real(own) / speed, real(ahead) / speed);
         let (needed, allowed) = match (time, wait) {
             (Some(time), _) => {
-                // The estimate may be wrong, so a request is refused for its own size only if it is far out of reach.
+                // The estimate may be wrong, so a request is refused for its own size only if it is far too large.
                 if speeds.fastest(now).is_some_and(|fastest| own * speed > 2.0 * fastest * time.as_secs_f64()) {
                     return Err(Stopped::DeadlineExceeded.into());
                 }
@@ -315,7 +318,8 @@ mod tests {
         assert!(!pace.hopeless(1_000, SECOND));
     }
 
-    /// A latency budget is spent on prompts. Neither an hour of sampling nor a halted process may make one passage of it.
+    /// A latency budget is spent on prompts. Neither an hour of sampling nor a halted process may shrink it to one
+    /// passage.
     #[test]
     fn prompts_are_read_at_the_speed_of_full_steps() {
         assert_eq!(Pace::default().reading(1_000.0), None);
@@ -328,8 +332,8 @@ mod tests {
         let halted = thousand();
         halted.record(512, Duration::from_hours(1), true);
         assert!(halted.reading(1_000.0).unwrap() < 200.0);
-        // If later requests have too little time to read anything, nothing is measured; the old speeds lose half their weight in 15
-        // seconds.
+        // If later requests have too little time to read anything, nothing is measured; the old speeds lose half
+        // their weight in 15 seconds.
         let later = Instant::now() + Duration::from_secs_f64(FORGET);
         assert!(halted.reading_at(1_000.0, later).unwrap() < 200.0, "a pause alone says nothing");
         halted.mark_idle();
@@ -342,7 +346,8 @@ mod tests {
         assert!(halted.reading(0.0).unwrap() > 600.0, "{:?}", halted.reading(0.0));
     }
 
-    /// A process that was halted in a step refused every later request with a deadline, and so never measured its speed again.
+    /// A process that was halted within a step refused every later request with a deadline, and so never measured
+    /// its speed again.
     #[test]
     fn a_halt_in_the_middle_of_a_step_is_forgotten() {
         let pace = thousand();
@@ -358,10 +363,10 @@ mod tests {
         let later = now + SILENCE + SECOND;
         assert_eq!(pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, later), Ok(()));
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none(), "it is tried");
-        // Steps that are not full say nothing about full ones.
+        // Small steps are not evidence about full ones.
         pace.record(3, SECOND / 100, false);
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none());
-        // The first full step after the silence is believed: the request is not dropped for what was before.
+        // The first full step after the silence counts: the request is not dropped because of earlier steps.
         pace.0.lock().last = now.checked_sub(SILENCE + SECOND);
         pace.record(512, SECOND / 2, true);
         assert!(

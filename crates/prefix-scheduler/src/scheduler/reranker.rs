@@ -1,8 +1,8 @@
 //! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
 //!
-//! The model is loaded when the first list comes. Lists take `turns`. Equal requests get equal scores if the model reads each text by
-//! itself or caches no vectors; otherwise the scores are equal up to rounding. A score that is not a finite number fails its own
-//! request.
+//! The model is loaded when the first list arrives. Lists take `turns`. Equal requests get equal scores if the
+//! model reads each text separately or caches no vectors; otherwise the scores are equal up to rounding. A score
+//! that is not a finite number fails only its own request.
 
 mod error;
 mod size;
@@ -42,10 +42,10 @@ pub struct List {
     pub shortening: Shortening,
     /// Maximum number of tokens of the whole list.
     pub tokens: usize,
-    /// When its caller stops waiting, if that is before the deadline of the call.
+    /// When its caller stops waiting, if before the deadline of the call.
     pub until: Option<Instant>,
-    /// The passages, most important first, if the scores of a part are an answer: passages that do not fit into the time are left
-    /// out from the end. Empty if only all scores are an answer.
+    /// The passages, most important first, if scores of a part suffice: the last passages are left out if the time
+    /// is too short. Empty if all scores are needed.
     pub preferred: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ struct ScoreJob {
 /// After a failed load, callers that can rank without the model do not ask for it for this long.
 const REST: Duration = Duration::from_secs(30);
 
-/// Longest wait for the load by callers that can rank without the model, once the server serves.
+/// Longest wait for the load by callers that can rank without the model, once the server is ready.
 const WHILE_LOADING: Duration = Duration::from_secs(1);
 
 /// A request to the model.
@@ -180,7 +180,7 @@ impl PassageScorer {
         Self { settings: settings.into(), ..self }
     }
 
-    /// The model that is configured, loaded or not.
+    /// The configured model, loaded or not.
     #[must_use]
     pub const fn model(&self) -> &ConfiguredModel {
         &self.model
@@ -201,7 +201,8 @@ impl PassageScorer {
         !ready && failed.is_some_and(|at| at.elapsed() < REST)
     }
 
-    /// Bounds [`time_to_load`](Self::time_to_load) from now on: the server is ready and ranks without this model.
+    /// Bounds [`time_to_load`](Self::time_to_load) from this call on: the server is ready and ranks without this
+    /// model.
     pub fn serve_without(&self) {
         self.dispensable.store(true, Ordering::Relaxed);
     }
@@ -227,8 +228,8 @@ impl PassageScorer {
         self.info().map_or_else(|| self.model.sha256.clone(), |info| info.sha256)
     }
 
-    /// SHA-256 to which calibrations and comparisons belong: that of its file, or, if settings differ from the defaults, of that hash
-    /// and these settings. Empty if there is no file.
+    /// SHA-256 that calibrations and comparisons refer to: of its file, or, if settings differ from the defaults,
+    /// of the file's hash and these settings. Empty if there is no file.
     #[must_use]
     pub fn scores_sha256(&self) -> String {
         let file = self.sha256();
@@ -245,7 +246,7 @@ impl PassageScorer {
         self.worker.restarts()
     }
 
-    /// How long a list will take, behind those that go before it; `None` before the model has worked.
+    /// Expected time for a list, including the lists ahead of it; `None` before the model has worked.
     #[must_use]
     pub fn expected(&self, list: &List, urgency: Urgency) -> Option<Duration> {
         match &*self.worker.status().borrow() {
@@ -263,8 +264,8 @@ impl PassageScorer {
     /// Scores the passages of a list. Dropping the future, or stopping the call, drops the work before its next turn.
     ///
     /// # Errors
-    /// [`ScoreError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the next
-    /// list, and [`ScheduleError::Overloaded`] at once when the list cannot end in time behind the others.
+    /// [`ScoreError`]; with [`ModelError::Unusable`] if the model cannot be loaded; the next list tries again.
+    /// [`ScheduleError::Overloaded`] at once if the list cannot end in time after the others.
     pub async fn score(
         &self,
         list: List,

@@ -1,9 +1,9 @@
-//! Lists share a model in turns. Lists without a deadline alternate, so that a long one does not hold a short one up.
+//! Lists share a model in turns. Lists without a deadline alternate, so that a long one does not delay a short one.
 //!
-//! `entailment` and `reranker` define the work of a turn, `order` says whose turn is next. A list that cannot end in time behind the
-//! others is refused. A list is dropped before its next turn when its call stops, when nobody waits for it, or when it can no longer
-//! end in time, because the lists behind it need that time. A list that panics is dropped with its reply; the others have their
-//! turns when the model is there again.
+//! `entailment` and `reranker` define the work of a turn, `order` decides whose turn is next. A list that cannot
+//! end in time after the others is refused. A list is dropped before its next turn when its call stops, when its
+//! caller left, or when it can no longer end in time, because the lists behind it need that time. A list that
+//! panics is dropped with its reply; the others continue when the model is loaded again.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -23,10 +23,10 @@ use crate::call::{Call, Entry, Ledger, Stopped, Urgency};
 use crate::model::ModelError;
 use numeric::{count, real};
 
-/// All lists of a model teach each other.
+/// All lists of a model share one estimate.
 const LISTS: Class = Class { name: "list", options: 0, texts: 0 };
 
-/// How large a list is before the model has read it.
+/// The estimated work of a list, before tokenisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     /// Bytes of its texts.
@@ -54,9 +54,9 @@ impl Backlog {
         self.estimator.tokens(LISTS, size.bytes).min(size.most)
     }
 
-    /// Enters a list for which its caller waits until `due`, if it can end in time behind those that go before it. A list without a
-    /// size, or of a call within the process, is always entered. If a part of a list is an answer, it takes the tokens that there is
-    /// time for, and only the lists before it have to end in time.
+    /// Enters a list whose caller waits until `due`, if it can end in time after those that go before it. A list
+    /// without a size, or of a call within the process, is always entered. If a part of the list suffices, it takes
+    /// only as many tokens as there is time for, and only the lists before it must end in time.
     ///
     /// # Errors
     /// As [`Pace::admit`].
@@ -80,7 +80,8 @@ impl Backlog {
         })
     }
 
-    /// How long a list of this size takes behind those that go before it, at the latest speed; `None` before the first full turn.
+    /// Expected time for a list of this size, including the lists that go before it, at the latest speed; `None`
+    /// before the first full turn.
     pub fn expected(&self, urgency: Urgency, size: Size) -> Option<Duration> {
         let tokens = self.ledger.ahead(urgency).saturating_add(self.estimate(size));
         Duration::try_from_secs_f64(real(tokens) / self.pace.full()?).ok()
@@ -104,28 +105,28 @@ pub(super) trait TakesTurns: Send + 'static {
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
 
-    /// How large a list is before its first turn, given the description of a loaded model; `None` for a list that is neither
-    /// estimated nor refused.
+    /// The size of a list before its first turn, with the description of a loaded model; `None` for a list that is
+    /// neither estimated nor refused.
     fn size(_list: &Self::List, _info: Option<&Self::Info>) -> Option<Size> {
         None
     }
 
-    /// When the caller of a list stops waiting, if that is before the deadline of its call.
+    /// When the caller of a list stops waiting, if before the deadline of its call.
     fn until(_list: &Self::List) -> Option<Instant> {
         None
     }
 
-    /// Tokens that are left of a list; `None` while they are unknown.
+    /// Remaining tokens of a list; `None` while unknown.
     fn left(_list: &Self::List) -> Option<usize> {
         None
     }
 
-    /// True if a part of a list is an answer.
+    /// True if a part of a list suffices.
     fn is_partial(_list: &Self::List) -> bool {
         false
     }
 
-    /// Leaves out passages that do not fit into so many tokens. The size of the list is known, and a part of it is an answer.
+    /// Leaves out passages beyond this many tokens. The size of the list is known, and a part of it suffices.
     fn shorten(_list: &mut Self::List, _tokens: usize) {}
 
     /// Tokens that the model evaluated for a list so far.
@@ -134,10 +135,11 @@ pub(super) trait TakesTurns: Send + 'static {
     }
 }
 
-/// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
+/// Tokens of a turn that shows the model's speed: with fewer, the fixed cost of a turn dominates.
 const FULL: usize = 32;
 
-/// Share of the time left that a part of a list may fill: a little less than [`FILL`], by which it is refused before its next turn.
+/// Share of the remaining time that a part of a list may fill: a little less than [`FILL`], which decides its
+/// refusal before the next turn.
 const SURE: f64 = 0.75;
 
 /// The answer to a list; `None` while it needs more turns.
@@ -151,16 +153,16 @@ pub(super) type Serve<'a, T> =
 pub(super) struct Job<T: TakesTurns> {
     list: T::List,
     call: Call,
-    /// Until when its caller waits.
+    /// When its caller stops waiting.
     due: Option<Instant>,
-    /// Since when it waits for its turn.
+    /// Start of its wait for a turn.
     since: Instant,
     /// True if a part of it is done.
     begun: bool,
     size: Option<Size>,
-    /// True if its tokens were counted, which teaches the next estimates.
+    /// True if its tokens were counted, so that the estimates learn from it.
     is_known: bool,
-    /// Its tokens in the ledger, for as long as its caller waits.
+    /// Its tokens in the ledger, while its caller waits.
     entry: Weak<Entry>,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
@@ -170,7 +172,7 @@ impl<T: TakesTurns> Job<T> {
         Urgency::new(self.call.priority(), self.due)
     }
 
-    /// Reports how many tokens are left of the list, once it is known.
+    /// Reports the remaining tokens of the list, once known.
     fn report(&mut self, backlog: &Backlog) {
         let Some(left) = T::left(&self.list) else { return };
         if !std::mem::replace(&mut self.is_known, true)
@@ -184,8 +186,8 @@ impl<T: TakesTurns> Job<T> {
     }
 }
 
-/// A list in the worker's queue, which may load its model for minutes. A caller that leaves takes it back, and with it the slot of
-/// its call.
+/// A list in the worker's queue, which may be loading its model for minutes. A caller that leaves takes it back,
+/// together with the slot of its call.
 pub(super) struct Handed<T: TakesTurns>(Arc<Mutex<Option<Job<T>>>>);
 
 fn taken<T: TakesTurns>(job: &Mutex<Option<Job<T>>>) -> Option<Job<T>> {
@@ -204,7 +206,7 @@ impl<T: TakesTurns> Drop for TakesBack<T> {
 /// The lists of a model, as the service of a worker.
 pub(super) struct Turns<T: TakesTurns> {
     model: T,
-    /// The list for which the model is loaded. Its caller can take it back while it waits here.
+    /// The list that triggered the load. Its caller can take it back while it waits here.
     first: Option<Handed<T>>,
     jobs: VecDeque<Job<T>>,
     backlog: Arc<Backlog>,
@@ -235,7 +237,7 @@ impl<T: TakesTurns> Service for Turns<T> {
             serve(jobs, queue, backlog, turn);
         });
         if outcome.is_err() {
-            // The lists that came while it loaded get the same answer at once, not a failed load each.
+            // Lists that arrived during the load get the same answer at once, not a failed load each.
             jobs.extend(waiting.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
         }
         outcome
@@ -255,7 +257,7 @@ impl<T: TakesTurns> Service for Turns<T> {
     }
 }
 
-/// Gives turns to the lists, until the queue is closed and nothing is left.
+/// Gives turns to the lists until the queue is closed and empty.
 fn serve<T: TakesTurns>(
     jobs: &mut VecDeque<Job<T>>,
     queue: &Receiver<Handed<T>>,
@@ -265,7 +267,7 @@ fn serve<T: TakesTurns>(
     // The first step includes allocations of the model, so its time is not measured.
     let mut is_measured = false;
     let mut order = Order::default();
-    // True if the first of the jobs has the next turn, too.
+    // True if the first job also has the next turn.
     let mut goes_on = false;
     loop {
         if jobs.is_empty() {
@@ -275,12 +277,12 @@ fn serve<T: TakesTurns>(
             }
         }
         jobs.extend(queue.try_iter().filter_map(|handed| taken(&handed.0)));
-        // Lists that nobody waits for hold slots, and would look like others that wait.
+        // Lists whose callers left hold slots, and would count as waiting lists.
         let first = jobs.front().is_some_and(|job| job.reply.is_closed());
         goes_on &= !first;
         jobs.retain(|job| !job.reply.is_closed());
         let next = if goes_on { Some(0) } else { order.next(jobs.iter().map(|job| (job.urgency(), job.since))) };
-        // Taken out before its turn: a panic drops it with its reply, and the others stay.
+        // Removed before its turn: a panic drops it with its reply, and the others stay.
         let Some(mut job) = next.and_then(|next| jobs.remove(next)) else { continue };
         if !std::mem::take(&mut goes_on) {
             order.began();
@@ -293,9 +295,9 @@ fn serve<T: TakesTurns>(
         }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.size.is_some());
-        // A list that others wait behind is begun only if it is sure to end: the speed is not exact, and a list that fails takes their
-        // time. A list alone is begun, and its first turn shows the speed; unless its caller can do without it, and the latest speed
-        // does not suffice.
+        // A list with others behind it begins only if it is sure to end: the speed is inexact, and a failing list
+        // takes their time. A single list begins, and its first turn shows the speed, unless its caller can do
+        // without it and the latest speed does not suffice.
         let late = if !job.begun && !jobs.is_empty() {
             let late = droppable.and_then(|left| late_by(backlog, left, job.due, FILL));
             late.map(|retry_after| ScheduleError::Overloaded { retry_after })
@@ -310,7 +312,7 @@ fn serve<T: TakesTurns>(
             (Ok(()), Some(late)) => Err(late.into()),
             (Ok(()), None) => {
                 let (began, before) = (Instant::now(), T::done(&job.list));
-                // Before it ends: the deadline of its call may pass in it.
+                // Counted before the turn ends, because the deadline of its call may pass during it.
                 job.call.tally().add_turn();
                 let outcome = turn(&mut job.list);
                 let done = T::done(&job.list).saturating_sub(before);
@@ -328,7 +330,8 @@ fn serve<T: TakesTurns>(
         match outcome.transpose() {
             None => {
                 let now = T::left(&job.list);
-                // Its size is known now, which took no time of the model; or its results would be lost behind the turns of the others.
+                // Its size is now known, at no cost to the model; or its results would be lost behind the turns of
+                // the others.
                 goes_on = left.is_none() && now.is_some()
                     || T::is_partial(&job.list)
                         && now.is_some_and(|left| most_in_time(backlog, &job, left, jobs) == Some(0));
@@ -339,8 +342,9 @@ fn serve<T: TakesTurns>(
     }
 }
 
-/// The number of tokens to which a list is cut of which a part is an answer and `left` are left; `None` if it fits, has no deadline,
-/// or the speed is unknown. 0 if it has to end with what is done, because the turns of more urgent lists take its time.
+/// The number of tokens to which a list is cut if a part suffices and `left` are left; `None` if it fits, has no
+/// deadline, or the speed is unknown. 0 if it must end with its present scores, because the turns of more urgent
+/// lists take its time.
 fn most_in_time<T: TakesTurns>(
     backlog: &Backlog,
     job: &Job<T>,
@@ -350,7 +354,7 @@ fn most_in_time<T: TakesTurns>(
     let (due, speed) = job.due.zip(backlog.pace.full())?;
     let tokens = speed * due.saturating_duration_since(Instant::now()).as_secs_f64();
     let sure = tokens * SURE;
-    // A list that nobody waits behind, and that just fits, is begun whole.
+    // If no list waits behind it, a list that just fits begins whole.
     let fits = if others.is_empty() { tokens } else { sure };
     let before = others.iter().filter(|other| other.urgency() < job.urgency());
     let before: usize = before.filter_map(|other| T::left(&other.list)).sum();
@@ -360,15 +364,16 @@ fn most_in_time<T: TakesTurns>(
     (real(left) > fits).then(|| count(sure).max(FULL))
 }
 
-/// How much longer than `share` of the time that is left so many tokens take.
+/// By how much this many tokens exceed `share` of the remaining time.
 fn late_by(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> Option<Duration> {
     due.and_then(|due| backlog.pace.late_by(left, due.saturating_duration_since(Instant::now()), share))
 }
 
-/// Hands a list over and waits for its answer. Dropping the future, or stopping the call, drops the list before its next turn.
+/// Submits a list and waits for its answer. Dropping the future, or stopping the call, drops the list before its
+/// next turn.
 ///
 /// # Errors
-/// That of the list, that there is no model, or that the list cannot end in time behind the others.
+/// The list's error, no model, or a list that cannot end in time after the others.
 pub(super) async fn submit<T: TakesTurns>(
     worker: &Worker<Turns<T>>,
     backlog: &Arc<Backlog>,
@@ -380,7 +385,7 @@ pub(super) async fn submit<T: TakesTurns>(
         _ => T::size(&list, None),
     };
     let due = call.deadline().into_iter().chain(T::until(&list)).min();
-    // Held here: the tokens of a list that nobody waits for are ahead of no other.
+    // Held here, so that the tokens of an abandoned list delay no other.
     let held = Arc::new(backlog.enter(call, due, size, T::is_partial(&list))?);
     let (reply, answer) = oneshot::channel();
     let (since, entry, call) = (Instant::now(), Arc::downgrade(&held), call.clone());

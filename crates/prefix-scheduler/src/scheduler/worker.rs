@@ -1,4 +1,5 @@
-//! A thread that owns a model of any kind: it loads the model, serves a queue of jobs, and starts again when either fails.
+//! A thread that owns a model of any kind: it loads the model, serves a queue of jobs, and restarts after a failure
+//! of either.
 //!
 //! A [`Service`] defines the work of the model: `generator`, `entailment` or `reranker`. A failure is logged with its reason and
 //! affects nothing else. When the last handle is dropped, the thread is joined for at most
@@ -26,7 +27,7 @@ pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
 /// Threads of this process that own a model, or are about to load one.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// True if a thread of a worker is still there, because its last step takes longer than two seconds or a handle is held.
+/// True if a worker's thread still runs, because its last step takes longer than two seconds or a handle is held.
 #[must_use]
 pub fn any_left() -> bool {
     THREADS.load(Ordering::SeqCst) > 0
@@ -35,7 +36,7 @@ pub fn any_left() -> bool {
 /// When the model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// At once, and again after a pause if that fails. Jobs that come during the pause get an error.
+    /// At once, and again after a pause if that fails. Jobs that arrive during the pause get an error.
     AtStart,
     /// The first job loads it. If that fails, the job gets the error, and the next job tries again.
     OnDemand,
@@ -43,7 +44,7 @@ pub enum Load {
 
 /// The work of a worker with its model.
 pub trait Service: Send + 'static {
-    /// One piece of work, with the channel that its answer goes to. A job that is dropped answers UNAVAILABLE.
+    /// One piece of work, with the channel for its answer. A dropped job answers UNAVAILABLE.
     type Job: Send + 'static;
     /// Description of the loaded model.
     type Info: Clone + Send + Sync + 'static;
@@ -62,12 +63,13 @@ pub trait Service: Send + 'static {
     /// Answers the jobs it still holds after [`Service::run`] failed.
     fn abandon(&mut self, error: &ScheduleError);
 
-    /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
+    /// A job panicked while the model was loaded. A service that keeps the other jobs reports it with
+    /// [`Service::waiting`].
     fn panicked(&mut self) {
         self.abandon(&ScheduleError::Unavailable);
     }
 
-    /// True if jobs are waiting, for which the model is loaded again at once.
+    /// True if jobs are waiting, so that the model is loaded again at once.
     fn waiting(&self) -> bool {
         false
     }
@@ -84,7 +86,7 @@ pub enum Status<I> {
     Ready(I),
     /// The model failed for this reason; it will be loaded again.
     Failed(String),
-    /// Ended for good.
+    /// Ended permanently.
     Stopped,
 }
 
@@ -124,7 +126,7 @@ impl<S: Service> Drop for Handle<S> {
             while !thread.is_finished() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // A file that is being read, or a step on a very large model, cannot be interrupted.
+            // Reading a file, or a step on a very large model, cannot be interrupted.
             if thread.is_finished() {
                 let _ = thread.join();
             } else {
@@ -153,7 +155,7 @@ impl<S: Service> Worker<S> {
         Ok(Self(Arc::new(Handle { jobs: Some(jobs), status, restarts, thread: Some(thread) })))
     }
 
-    /// Hands a job over.
+    /// Submits a job.
     ///
     /// # Errors
     /// [`ScheduleError::Unavailable`] when the worker has ended.
@@ -201,7 +203,7 @@ struct Supervisor<S: Service> {
 }
 
 impl<S: Service> Supervisor<S> {
-    /// Runs until every handle is gone.
+    /// Runs until every handle is dropped.
     fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -223,7 +225,7 @@ impl<S: Service> Supervisor<S> {
                 })
             }));
             let problem = match outcome {
-                // The service returns only when every handle is gone.
+                // The service returns only when every handle is dropped.
                 Ok(Ok(())) => break,
                 Ok(Err(error)) => {
                     self.service.abandon(&ScheduleError::Model(error.clone()));
@@ -258,7 +260,8 @@ impl<S: Service> Supervisor<S> {
         self.report.send_replace(Status::Stopped);
     }
 
-    /// Waits, and drops the jobs that come during the pause, which answers UNAVAILABLE. False when all handles are gone.
+    /// Waits, and drops jobs that arrive during the pause, which answers UNAVAILABLE. False when all handles are
+    /// dropped.
     fn pause(&mut self, pause: Duration) -> bool {
         let end = Instant::now() + pause;
         loop {

@@ -36,20 +36,20 @@ impl Held {
         self.0.states.lock()
     }
 
-    /// True if the request did not look up this key before. Its rounds begin with the same passages, so later rounds say nothing about
-    /// other requests.
+    /// True if the request did not look up this key before. Its rounds begin with the same passages, so later
+    /// rounds are no evidence about other requests.
     pub(super) fn is_first_sight(&self, key: &Key) -> bool {
         self.0.seen.lock().insert(*key)
     }
 
-    /// True if the bound leaves room for so many bytes.
+    /// True if the bound leaves room for this many bytes.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.0.total.load(Ordering::Relaxed).saturating_add(bytes) <= self.0.limit
     }
 
-    /// Holds a state if there is room. Returns true if there was. If nothing else is held, a state of any
-    /// size is accepted: the largest could never be restored otherwise.
+    /// Holds a state if there is room. Returns true if there was. If nothing else is held, a state of any size is
+    /// accepted: otherwise the largest could never be restored.
     pub fn insert(&self, key: Key, state: State) -> bool {
         let fits = |before: u64, total: u64| total <= self.0.limit || (before == 0 && self.0.limit > 0);
         let more = |before: u64| before.checked_add(size(&state)).filter(|total| fits(before, *total));
@@ -62,7 +62,7 @@ impl Held {
         true
     }
 
-    /// Drops the states that a round does not begin with, to free bytes for the states that it saves.
+    /// Drops the states that a round does not begin with, to make room for the states that it saves.
     pub fn keep_only(&self, keys: &[(NodeId, Key)]) {
         let named: HashSet<&Key> = keys.iter().map(|(_, key)| key).collect();
         self.states().retain(|key, state| {

@@ -10,7 +10,7 @@ use crate::plan::{NodeId, Plan, Token};
 pub struct Key {
     /// The hash of the tokens, equal with and without scores.
     pub hash: [u8; 32],
-    /// True if the state holds the log-probabilities of its own tokens behind its cells.
+    /// True if the state has the log-probabilities of its tokens after its cells.
     pub scored: bool,
 }
 
@@ -32,7 +32,7 @@ impl Key {
         Self { hash: hash.finalize().into(), scored: false }
     }
 
-    /// The key of the same state with the log-probabilities of its tokens behind it.
+    /// The key of the same state with the log-probabilities of its tokens.
     #[must_use]
     pub const fn with_scores(self) -> Self {
         Self { scored: true, ..self }
@@ -54,8 +54,8 @@ impl Key {
     }
 }
 
-/// The nodes of a plan below its roots whose evaluation a state replaces, each with its key, in the plan's order. A node
-/// whose tokens are scored has a separate key.
+/// The nodes of a plan below its roots whose evaluation a state replaces, each with its key, in the plan's order. A
+/// node with scored tokens has a separate key.
 #[must_use]
 pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
     let mut all: Vec<Key> = Vec::with_capacity(plan.len());
@@ -70,7 +70,8 @@ pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
         if parent.is_none() {
             continue;
         }
-        // First, because the row of the parent can score a single token. None of the token's own logits is read then, as in a context.
+        // First, because the row of the parent can score a single token. The token's own logits are then not
+        // needed, as in a context.
         if plan.is_scored_context(node) {
             found.push((node, key.with_scores()));
         } else if plan.is_context(node) && plan.scored_tokens(node) == 0 {

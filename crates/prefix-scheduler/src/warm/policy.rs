@@ -1,15 +1,16 @@
-//! Decides which states stay in memory: bounded in bytes, by use and by tokens saved per byte. It knows keys and sizes but no
-//! content, so a simulation of a long trace runs the same code.
+//! Decides which states stay in memory: bounded in bytes, by use and by tokens saved per byte. It handles keys and
+//! sizes but no content, so a simulation of a long trace runs the same code.
 //!
-//! **Order of eviction.** An entry's priority is `frequency * tokens / bytes`, set when it is used: the evaluation that it
-//! saves, divided by its size (GreedyDual-Size-Frequency; Cherkasova, 1998). The entry of the lowest priority is evicted
-//! first. Frequencies and priorities are halved after `SAMPLE` sights per entry, so that entries used often, but long ago,
-//! fall behind entries in use. On a Zipf trace this has more hits than a clock that advances with every eviction, and as many if the
-//! popular passages change.
+//! **Order of eviction.** An entry's priority is `frequency * tokens / bytes`, set when it is used: the evaluation
+//! that it saves, divided by its size (GreedyDual-Size-Frequency; Cherkasova, 1998). The entry with the lowest
+//! priority is evicted first. Frequencies and priorities are halved after `SAMPLE` sights per entry, so that
+//! entries used often, but long ago, fall behind entries in use. On a Zipf trace this has more hits than a clock
+//! that advances with every eviction, and as many if the popular passages change.
 //!
-//! **Admission** (TinyLFU). While there is room, every state is cached. A full store keeps a state only at the second sight of
-//! its key, and only if its priority is above that of all entries that would be evicted. Passages that are seen once
-//! therefore evict nothing. Frequencies are estimates of a sketch, which counts keys that are not cached as well.
+//! **Admission** (TinyLFU). While there is room, every state is cached. A full store only caches a state at the
+//! second sight of its key, and only if its priority is above that of all entries that would be evicted. Passages
+//! that are seen once therefore evict nothing. Frequencies are estimates of a sketch, which also counts keys that
+//! are not cached.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -193,7 +194,8 @@ mod tests {
             assert!(!ask(&mut policy, &candidate(number, 10, 100)));
         }
         assert!(policy.see(&key(2)), "passages seen once evict nothing");
-        // Seen twice, 2 has frequency 2 as have 0 and 1. A newcomer's third sight is worth more than any of them.
+        // Seen twice, 2 has frequency 2, like 0 and 1. A newcomer's third sight has a higher priority than any of
+        // them.
         (0..2).for_each(|_| assert!(!ask(&mut policy, &candidate(60, 10, 100))));
         assert!(!policy.entries.contains_key(&key(60)), "two sights are not above two sights");
         assert!(!ask(&mut policy, &candidate(60, 10, 100)));
@@ -248,7 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any trace, the bound holds, the sum is that of the entries, and equal traces have equal ends.
+        /// For any trace, the bound holds, the total is the sum of the entries, and equal traces have equal
+        /// results.
         #[test]
         fn the_bound_holds(trace in proptest::collection::vec((0_usize..40, 1_usize..50, 1_u64..400), 1..300)) {
             let play = || {

@@ -1,4 +1,4 @@
-//! Log-probabilities behind a state's cells: eight bytes per token, little endian.
+//! Log-probabilities after a state's cells: eight bytes per token, little endian.
 
 const BYTES: usize = size_of::<f64>();
 
@@ -7,8 +7,8 @@ pub fn append(state: &mut Vec<u8>, scores: &[f64]) {
     state.extend(scores.iter().flat_map(|score| score.to_le_bytes()));
 }
 
-/// The cells of a state, and the log-probabilities of its `count` tokens. `None` for a state that is too short for them, and
-/// for values that are not finite.
+/// The cells of a state, and the log-probabilities of its `count` tokens. `None` for a state that is too short for
+/// them, or values that are not finite.
 #[must_use]
 pub fn split(state: &[u8], count: usize) -> Option<(&[u8], Vec<f64>)> {
     let (cells, tail) = state.split_at_checked(state.len().checked_sub(count.checked_mul(BYTES)?)?)?;

@@ -1,4 +1,4 @@
-//! How often a key was seen lately: a count-min sketch that forgets (TinyLFU; Einziger, Friedman and Manes, 2017).
+//! How often a key was seen recently: a count-min sketch with decay (TinyLFU; Einziger, Friedman and Manes, 2017).
 //!
 //! Every key has a counter in each of four rows; its estimate is the smallest of them. An estimate is never too low, and
 //! too high only if other keys share all four counters. After every sample of keys, all counters are halved.
@@ -43,7 +43,7 @@ impl Sketch {
         full
     }
 
-    /// How often a key was counted, at least; at most 255.
+    /// Estimate of how often a key was counted; at most 255.
     pub fn estimate(&self, key: &Key) -> u8 {
         Self::places(key).into_iter().map(|place| self.counters[place]).min().unwrap_or(0)
     }

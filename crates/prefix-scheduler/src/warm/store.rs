@@ -81,7 +81,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Between any two statements under the lock the entries are usable, if not all counted.
+        // Between any two statements under the lock the entries are usable, although the counts may be incomplete.
         self.inner.lock()
     }
 
@@ -114,13 +114,15 @@ impl Store {
         found
     }
 
-    /// The nodes of a plan whose states can be cached, each with its key; none until the generator is loaded. If the state of a
-    /// context exists with its scores only, its key is used: the cells are the same. Looks for files.
+    /// The nodes of a plan whose states can be cached, each with its key; none until the generator is loaded. If
+    /// the state of a context exists only with its scores, that key is used: the cells are the same. Looks for
+    /// files.
     #[must_use]
     pub fn keys(&self, plan: &Plan) -> Vec<(NodeId, Key)> {
         let Some(generator) = self.generator.get() else { return Vec::new() };
         let mut keys = super::keys(plan, generator);
-        // Only passages right after the prompt prefix are scored; looking for others would access files in vain.
+        // Only passages right after the prompt prefix are scored; looking for others would only waste file
+        // accesses.
         let passage = |node: &NodeId| plan.parent(*node).is_some_and(|parent| plan.parent(parent).is_none());
         for (_, key) in keys.iter_mut().filter(|(node, key)| !key.scored && passage(node)) {
             if self.prefers_scored(key) {
@@ -130,7 +132,7 @@ impl Store {
         keys
     }
 
-    /// True if the state of a context is faster to get with its scores: memory goes before disk.
+    /// True if the state of a context is faster to get with its scores: memory before disk.
     fn prefers_scored(&self, key: &Key) -> bool {
         let scored = key.with_scores();
         let inner = self.lock();
@@ -199,14 +201,15 @@ impl Store {
         self.disk.as_ref().is_none_or(Disk::is_settled)
     }
 
-    /// True if the state of a key is there, in memory or on disk.
+    /// True if the state of a key exists, in memory or on disk.
     #[must_use]
     pub fn holds(&self, key: &Key) -> bool {
         let in_memory = self.lock().states.contains_key(key);
         in_memory || self.disk.as_ref().is_some_and(|disk| disk.holds(key))
     }
 
-    /// True if a state of so many tokens would be cached, before it is saved. `at_once`: at the first sight of its key.
+    /// True if a state of this many tokens would be cached, before it is saved. `at_once`: at the first sight of
+    /// its key.
     #[must_use]
     pub fn wants(&self, key: &Key, tokens: usize, at_once: bool) -> bool {
         let inner = self.lock();
@@ -215,7 +218,7 @@ impl Store {
         inner.price(&candidate).is_some()
     }
 
-    /// Bytes that a state of so many tokens takes, by those so far.
+    /// Bytes of a state of this many tokens, by the mean of earlier states.
     #[must_use]
     pub fn bytes_of(&self, tokens: usize) -> u64 {
         self.lock().bytes_of(tokens)
@@ -237,8 +240,8 @@ impl Store {
         cached
     }
 
-    /// Caches a state in memory if the policy allows it. Returns true if it does. Evicted states are written to disk if their
-    /// file is gone; a state with `fills` causes no deletion of files for that.
+    /// Caches a state in memory if the policy allows it, and returns true if so. Evicted states are written to disk
+    /// if their file is gone; a state with `fills` causes no deletion of files.
     fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool, fills: bool) -> bool {
         let bytes = wide(state.len());
         let mut inner = self.lock();
@@ -293,7 +296,7 @@ impl Inner {
         bytes.checked_div(of_tokens).unwrap_or(1).saturating_mul(wide(tokens))
     }
 
-    /// Keeps a state that a request is about to restore: it would occupy its memory after the eviction, too.
+    /// The policy's price without states in use: those would occupy memory even after eviction.
     fn price(&self, candidate: &Candidate) -> Option<Vec<Key>> {
         let in_use = |key: &Key| self.states.get(key).is_some_and(|state| Arc::strong_count(state) > 1);
         self.policy.price(candidate, in_use)

@@ -1,11 +1,12 @@
 //! Clusters of equal meaning.
 //!
-//! Greedy, in the order of the responses: a response joins the first cluster whose founder it is equivalent to, or founds a
-//! new one. It never changes its cluster; in the authors' published code a later founder takes members over. Responses of
-//! equal text share a cluster and cost one pair, whatever a model makes of a text and itself.
+//! Greedy, in the order of the responses: a response joins the first cluster whose founder it is equivalent to, or
+//! founds a new one. It never changes its cluster; in the authors' published code a later founder takes members
+//! over. Responses with equal text share a cluster and cost one pair, whatever a model's verdict on a text and
+//! itself is.
 //!
-//! The clusterer never calls a model. [`Clusterer::needed`] names the pairs whose verdicts it needs next, and
-//! [`Clusterer::absorb`] takes them in.
+//! The clusterer never calls a model. [`Clusterer::needed`] returns the pairs whose verdicts it needs next, and
+//! [`Clusterer::absorb`] accepts the verdicts.
 
 use std::collections::HashMap;
 
@@ -14,19 +15,20 @@ use super::{Rule, Verdict};
 /// An ordered pair of distinct texts by number: premise, hypothesis.
 pub type Pair = (usize, usize);
 
-/// Clusters responses while verdicts come in.
+/// Clusters responses as verdicts arrive.
 #[derive(Debug, Clone)]
 pub struct Clusterer {
     rule: Rule,
     /// Number of the text of each response; texts are numbered by first appearance.
     text_of: Vec<usize>,
     texts: usize,
-    /// Number of the text without a word, if there is one. It means the same as no other, and no verdict on it is asked for.
+    /// Number of the text without a word, if there is one. It means the same as no other text, and needs no
+    /// verdict.
     wordless: Option<usize>,
     verdicts: HashMap<Pair, Verdict>,
     /// Number of the text that founded each cluster.
     founders: Vec<usize>,
-    /// Cluster of each text, as far as decided.
+    /// Cluster of each text decided so far.
     cluster_of: Vec<usize>,
 }
 
@@ -80,7 +82,7 @@ impl Clusterer {
         both.filter(|pair| !self.verdicts.contains_key(pair)).collect()
     }
 
-    /// Takes in a verdict and decides what it can.
+    /// Adds a verdict and decides as far as possible.
     pub fn absorb(&mut self, pair: Pair, verdict: Verdict) {
         self.verdicts.insert(pair, verdict);
         self.settle();
@@ -208,7 +210,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
-        /// If the verdicts are a true equivalence, the partition is that equivalence, whatever the order.
+        /// If the verdicts are a true equivalence, the partition is that equivalence, in any order.
         #[test]
         fn a_true_equivalence_is_found(classes in proptest::collection::vec((0_usize..4, 0_usize..3), 1..14)) {
             let texts: Vec<String> = classes.iter().map(|(class, form)| format!("{class}{form}")).collect();

@@ -1,7 +1,8 @@
-//! Semantic entropy corrected for clusters that were not drawn.
+//! Semantic entropy corrected for clusters without a sample.
 //!
-//! The plug-in entropy of counts is biased low: ten answers cannot show more than ten clusters. Answers spread evenly over
-//! 30 clusters have entropy 3.4 nats; the plug-in estimate of ten such answers is 2.1 on average, this one 3.3.
+//! The plug-in entropy of counts is biased low: ten answers cannot show more than ten clusters. Answers spread
+//! evenly over 30 clusters have entropy 3.4 nats; ten such answers give 2.1 on average by the plug-in estimate, and
+//! 3.3 by this one.
 //!
 //! Estimator: Chao, Wang and Jost, *Entropy and the species accumulation curve* (Methods in Ecology and Evolution 4, 2013).
 //! Of `n` answers, cluster `c` has `x_c`; `f1` clusters have one answer, `f2` have two.
@@ -13,12 +14,14 @@
 //! A = 2 / ((n-1) (f1-1) + 2)        where f2 = 0 and f1 > 0; without singletons the second term is 0
 //! ```
 //!
-//! Conditions: the answers are independent draws from one distribution over clusters. The second term infers the clusters
-//! not drawn from those drawn once or twice. If nearly every answer is its own cluster, it infers too few (0.7 nats too
-//! low for 100 clusters and ten answers). If *every* answer is its own cluster, the value depends on `n` alone (2.92 for
-//! 5, 4.20 for 10, 5.50 for 20): the answers then say that the entropy is high, not how high.
+//! Conditions: the answers are independent draws from one distribution over clusters. The second term infers the
+//! unseen clusters from the clusters drawn once or twice. If nearly every answer is its own cluster, it infers too
+//! few (0.7 nats too low for 100 clusters and ten answers). If *every* answer is its own cluster, the value only
+//! depends on `n` (2.92 for 5, 4.20 for 10, 5.50 for 20): the answers then show that the entropy is high, but not
+//! how high.
 //!
-//! Why this estimator: `tests.rs` compares five over 16 distributions, uniform and Zipf, of 1 to 100 clusters.
+//! Reason for this estimator: `tests.rs` compares five over 16 distributions, uniform and Zipf, of 1 to 100
+//! clusters.
 //!
 //! | mean absolute bias (root mean square error), nats | n = 5 | n = 10 | n = 20 |
 //! |---|---|---|---|
@@ -28,21 +31,22 @@
 //! | Chao-Shen 2003 | 0.24 (0.67) | 0.11 (0.43) | 0.08 (0.27) |
 //! | Chao-Wang-Jost 2013 | 0.40 (0.69) | 0.14 (0.42) | 0.05 (0.27) |
 //!
-//! At five answers Chao-Shen has less bias and the same error. It needs an arbitrary rule where all answers differ, and is
-//! biased for two or three clusters even at 20 answers. Grassberger's is at most ln n + 1.27 and does not give 0 where all
-//! answers are equal.
+//! At five answers Chao-Shen has less bias and the same error. It needs an arbitrary rule if all answers differ,
+//! and is biased for two or three clusters even at 20 answers. Grassberger's is at most ln n + 1.27 and is not 0 if
+//! all answers are equal.
 //!
-//! Standard error: smoothed bootstrap (Chao et al., *Rarefaction and extrapolation with Hill numbers*, Ecological Monographs
-//! 84, 2014) with a fixed seed. Resamples come from the drawn clusters, shrunk by the estimated coverage (Chao and Jost,
-//! Ecology 93, 2012), and from as many undrawn clusters as Chao1 estimates. If the coverage estimate is 1 although a
-//! cluster has one answer, or if all answers share one cluster, an undrawn cluster of probability 1/(n+2) (Laplace) is
-//! kept: ten equal answers do not prove certainty, and their error is 0.24, not 0. If every answer is its own cluster, the
-//! error is absent, because nothing bounds the entropy from above. Intervals of 1.96 errors held the truth in 73 to 99 % of
-//! simulations at ten answers; least where a few clusters are frequent and many rare.
+//! Standard error: smoothed bootstrap (Chao et al., *Rarefaction and extrapolation with Hill numbers*, Ecological
+//! Monographs 84, 2014) with a fixed seed. Resamples come from the drawn clusters, shrunk by the estimated coverage
+//! (Chao and Jost, Ecology 93, 2012), and from as many undrawn clusters as Chao1 estimates. If the coverage
+//! estimate is 1 although a cluster has one answer, or if all answers share one cluster, an undrawn cluster of
+//! probability 1/(n+2) (Laplace) is added: ten equal answers do not prove certainty, and their error is 0.24,
+//! not 0. If every answer is its own cluster, there is no error, because nothing bounds the entropy from above.
+//! Intervals of 1.96 errors held the truth in 73 to 99 % of simulations at ten answers; least if a few clusters are
+//! frequent and many rare.
 //!
-//! There is no corrected version of the *weighted* entropy. Its masses are shares of likelihood, not of draws: an answer
-//! that was drawn because it is likely is weighted by its likelihood again, and length-normalised likelihoods are no
-//! probabilities. Counts of singletons say nothing about the mass that such weights miss.
+//! There is no corrected version of the *weighted* entropy. Its masses are shares of likelihood, not of draws: an
+//! answer that was drawn because it is likely is weighted by its likelihood again, and length-normalised
+//! likelihoods are not probabilities. Counts of singletons are no evidence of the mass that such weights miss.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -54,8 +58,8 @@ use numeric::{mean, real};
 /// Resamples of the bootstrap. The error of the standard error is 5 %.
 const RESAMPLES: usize = 200;
 const SEED: u64 = 0x5e3a_471c;
-/// Most nats of `(1-A)^(1-n)` in the closed form, which loses as many digits as that factor has. Beyond it the undrawn part
-/// is summed as a series, of at most `5 n` terms there.
+/// Most nats of `(1-A)^(1-n)` in the closed form, which loses as many digits as that factor has. Beyond it the
+/// undrawn part is summed as a series of at most `5 n` terms.
 const CLOSED_FORM: f64 = 7.0;
 
 /// Corrected semantic entropy of the counts, in nats. `None` for fewer than two answers.
@@ -67,7 +71,7 @@ pub fn semantic(clusters: &Clusters) -> Option<Estimate> {
     }
     let sizes = clusters.sizes();
     let (whole, fewer) = (Estimator::new(n), Estimator::new(n - 1));
-    // The value without an answer depends only on the size of the answer's cluster.
+    // The value without an answer only depends on the size of the answer's cluster.
     let mut by_size = vec![None; n + 1];
     let mut leave_out = |cluster: usize| {
         let size = sizes[cluster];
@@ -84,7 +88,7 @@ pub fn semantic(clusters: &Clusters) -> Option<Estimate> {
 /// The estimator for samples of one size.
 struct Estimator {
     n: usize,
-    /// At `x` the sum of `1/k` for `k` from `x` to `n - 1`.
+    /// At `x`, the sum of `1/k` for `k` from `x` to `n - 1`.
     harmonic: Vec<f64>,
 }
 
@@ -97,7 +101,7 @@ impl Estimator {
         Self { n, harmonic }
     }
 
-    /// Entropy in nats. Sizes sum to `n`; empty clusters count for nothing.
+    /// Entropy in nats. Sizes sum to `n`; empty clusters are ignored.
     fn entropy(&self, sizes: &[usize]) -> f64 {
         let n = real(self.n);
         let drawn: f64 = sizes.iter().filter(|size| **size > 0).map(|&size| real(size) / n * self.harmonic[size]).sum();
@@ -155,7 +159,7 @@ impl Smoothed {
     fn new(sizes: &[usize]) -> Self {
         let n = real(sizes.iter().sum());
         let (once, twice) = (clusters_of(sizes, 1), clusters_of(sizes, 2));
-        // Chao1, and the coverage that goes with it.
+        // Chao1 and its coverage.
         let (pairs, undrawn) = if twice > 0.0 {
             (2.0 * twice / ((n - 1.0) * once + 2.0 * twice), once * once / (2.0 * twice))
         } else {
@@ -192,7 +196,7 @@ impl Smoothed {
     }
 }
 
-/// By the smoothed bootstrap. `None` where every answer is its own cluster.
+/// By the smoothed bootstrap. `None` if every answer is its own cluster.
 fn standard_error(sizes: &[usize], estimator: &Estimator) -> Option<f64> {
     if sizes.len() == estimator.n {
         return None;

@@ -1,13 +1,14 @@
 //! Entropies of a belief, in nats. They need no reference answers.
 //!
 //! - Semantic entropy `SE = -Σ_c p_c ln p_c` over the masses of the clusters (Farquhar et al.).
-//! - Its count version, where `p_c` is the share of the samples in cluster `c`.
+//! - Its count version, with `p_c` the share of the samples in cluster `c`.
 //! - Predictive entropy `PE = -(1/n) Σ L_i`.
 //!
-//! Both semantic entropies are plug-in estimates, biased low: clusters that were not drawn do not count. The corrected count
-//! version is in [`super::corrected`]. Standard errors are the jackknife's. If every answer is its own cluster, the
-//! jackknife would say 0 (or, weighted, reflect the weights alone), although such answers leave the entropy unbounded: the
-//! error of both is then absent. If all answers share a cluster it is 0, although others may exist.
+//! Both semantic entropies are plug-in estimates, biased low, because unseen clusters do not count.
+//! [`super::corrected`] has the corrected count version. Standard errors are the jackknife's. If every answer is
+//! its own cluster, the jackknife would give 0 (or, weighted, only reflect the weights), although such answers
+//! leave the entropy unbounded: both then have no error. If all answers share a cluster it is 0, although other
+//! clusters may exist.
 
 use super::cluster::Clusters;
 use super::{Estimate, Likelihood, Weighting};
@@ -18,7 +19,7 @@ fn entropy(masses: &[f64]) -> f64 {
     -masses.iter().filter(|mass| **mass > 0.0).map(|mass| mass * mass.ln()).sum::<f64>() + 0.0
 }
 
-/// Semantic entropy in nats: 0 where all responses mean the same, at most ln n.
+/// Semantic entropy in nats: 0 if all responses mean the same, at most ln n.
 #[must_use]
 pub fn semantic(clusters: &Clusters, weights: &[f64]) -> Estimate {
     let others = real(weights.len().max(2) - 1);
@@ -26,7 +27,7 @@ pub fn semantic(clusters: &Clusters, weights: &[f64]) -> Estimate {
         .map(|out| {
             let mut rest = weights.to_vec();
             rest[out] = 0.0;
-            // However little is left: where one answer has nearly all the weight, the others alone are a belief, too.
+            // Even for a tiny rest: if one answer has nearly all the weight, the others are still a belief.
             let total: f64 = rest.iter().sum();
             for (_, weight) in rest.iter_mut().enumerate().filter(|(i, _)| *i != out) {
                 *weight = if total > 0.0 { *weight / total } else { 1.0 / others };
@@ -48,8 +49,8 @@ pub fn semantic_by_count(clusters: &Clusters) -> Estimate {
     semantic(clusters, &vec![1.0 / real(n.max(1)); n])
 }
 
-/// Predictive entropy in nats, by the log-likelihood of the weighting. [`Weighting::Frequency`] has none and takes that of
-/// [`Weighting::Mean`].
+/// Predictive entropy in nats, by the log-likelihood of the weighting. [`Weighting::Frequency`] has none and uses
+/// that of [`Weighting::Mean`].
 #[must_use]
 pub fn predictive(responses: &[Likelihood], weighting: Weighting) -> Estimate {
     let by = if weighting == Weighting::Frequency { Weighting::Mean } else { weighting };
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
     use crate::belief::Measured;
 
-    /// The jackknife said 1e-15: leaving out any one of ten different answers leaves nine different answers.
+    /// The jackknife gave 1e-15: leaving out any one of ten different answers leaves nine different answers.
     #[test]
     fn answers_that_all_differ_have_no_error() {
         let clusters = Clusters { of: (0..10).collect(), founders: (0..10).collect() };
@@ -79,7 +80,8 @@ mod tests {
         let clusters = Clusters { of: vec![0, 1, 2, 2], founders: vec![0, 1, 2] };
         let likelihoods = [-10.0, -80.0, -80.1, -80.1].map(|sum| Likelihood { sum, tokens: 20 });
         let entropy = semantic(&clusters, &Weighting::Sum.weights(&likelihoods));
-        // Left out, the others have shares of 1 and 2 e^-.1, 0.651 nats; three quarters of the square of that remain.
+        // Without it, the others have shares of 1 and 2 e^-0.1, 0.651 nats; three quarters of the square of that
+        // remain.
         let share = 1.0 / (1.0 + 2.0 * (-0.1_f64).exp());
         let left = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
         assert!((entropy.standard_error.unwrap() - 0.75 * left).abs() < 1e-9, "{entropy:?}");

@@ -1,9 +1,9 @@
 //! Beliefs: measures of the answers that a generator gives when it is sampled several times.
 //!
-//! Sources: Dai et al., *SePer* (sections 3 and 4, Algorithm 1); for the entropies Farquhar et al., *Detecting hallucinations
-//! in large language models using semantic entropy*. Notation: `n` responses `r_i` with log-likelihoods `L_i` have weights
-//! `w_i = exp(L_i) / Σ exp(L_j)`; `E(x, y)` is the probability that `x` entails `y`. Everything here is pure: the caller
-//! supplies the verdicts of an entailment model.
+//! Sources: Dai et al., *SePer* (sections 3 and 4, Algorithm 1); for the entropies Farquhar et al., *Detecting
+//! hallucinations in large language models using semantic entropy*. Notation: `n` responses `r_i` with
+//! log-likelihoods `L_i` have weights `w_i = exp(L_i) / Σ exp(L_j)`; `E(x, y)` is the probability that `x` entails
+//! `y`. All functions are pure: the caller supplies the verdicts of an entailment model.
 
 pub mod cluster;
 pub mod corrected;
@@ -44,7 +44,7 @@ impl Verdict {
     }
 }
 
-/// When two texts mean the same, given the verdicts of both directions.
+/// When two texts mean the same, from the verdicts of both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Rule {
     /// Entailment is the likeliest verdict in both directions. The default.
@@ -80,11 +80,11 @@ pub struct Likelihood {
     pub tokens: usize,
 }
 
-/// Most that rounding may lift the log-probability of a token above 0.
+/// Largest log-probability of a token above 0 that counts as rounding.
 pub const ROUNDING: f64 = 1e-6;
 
 impl Likelihood {
-    /// A sum that only rounding lifted above 0 counts as 0.
+    /// A sum above 0 by rounding counts as 0.
     #[must_use]
     pub fn new(sum: f64, tokens: usize) -> Self {
         let rounded = sum > 0.0 && sum <= ROUNDING * real(tokens);

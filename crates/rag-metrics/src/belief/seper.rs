@@ -10,7 +10,7 @@ use super::cluster::Clusters;
 use super::estimate::weighted;
 use super::{Estimate, Rule, Verdict};
 
-/// How the values for several references become one.
+/// How the values for several references are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Aggregate {
     /// Their mean (Eq. 10). The default.
@@ -29,7 +29,7 @@ pub struct Against {
     pub reference_entails: Vec<Option<Verdict>>,
 }
 
-/// Combines per-response kernels or memberships, one row for each reference. The jackknife of the maximum keeps to the
+/// Combines per-response kernels or memberships, one row per reference. The jackknife of the maximum keeps the
 /// reference that is best for all responses.
 fn aggregate(rows: &[Vec<f64>], weights: &[f64], how: Aggregate) -> Option<Estimate> {
     if rows.is_empty() || weights.is_empty() {
@@ -63,8 +63,8 @@ pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)
 }
 
-/// Soft SePer against references of different weight: `Σ_a share_a Σ_i w_i E(r_i, a)`, with one share for each reference. `None`
-/// as for [`soft`].
+/// Soft SePer against references of different weight: `Σ_a share_a Σ_i w_i E(r_i, a)`, with one share per
+/// reference. `None` as for [`soft`].
 #[must_use]
 pub fn shared(weights: &[f64], references: &[Against], shares: &[f64]) -> Option<Estimate> {
     if weights.is_empty() || references.is_empty() || references.len() != shares.len() {
@@ -80,7 +80,7 @@ pub fn shared(weights: &[f64], references: &[Against], shares: &[f64]) -> Option
     Some(weighted(weights, &(0..weights.len()).map(kernel).collect::<Option<Vec<f64>>>()?))
 }
 
-/// Hard SePer. `None` as for [`soft`]. Only the verdicts of cluster founders are read.
+/// Hard SePer. `None` as for [`soft`]. Only uses the verdicts of cluster founders.
 #[must_use]
 pub fn hard(weights: &[f64], clusters: &Clusters, references: &[Against], how: Aggregate) -> Option<Estimate> {
     let member = |against: &Against, i: usize| {
@@ -109,7 +109,7 @@ mod tests {
         verdict(0.0, 0.0, 1.0)
     }
 
-    /// One reference, entailed by the responses that are marked.
+    /// One reference, entailed by the marked responses.
     fn marked(marks: &[bool]) -> Against {
         let verdicts: Vec<_> = marks.iter().map(|&mark| Some(if mark { right() } else { wrong() })).collect();
         Against { response_entails: verdicts.clone(), reference_entails: verdicts }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(soft(&[], &references, false, Aggregate::Mean), None);
     }
 
-    /// Equal shares are the mean over references; the whole share is that of the reference alone.
+    /// Equal shares are the mean over references; a full share selects one reference.
     #[test]
     fn shares_by_hand() {
         let weights = [0.5, 0.3, 0.2];
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
-        /// In [0, 1], whatever the order of the samples.
+        /// In [0, 1], for any order of the samples.
         #[test]
         fn bounded_and_independent_of_order(
             rows in proptest::collection::vec((-30.0_f64..0.0, 1_usize..20, 0.0_f64..1.0, 0.0_f64..1.0), 1..12),

@@ -1,24 +1,25 @@
-//! Two older measures of how sure a generator is, from the same sampled answers. They need no reference answers.
+//! Two older measures of a generator's certainty, from the same sampled answers. They need no reference answers.
 //!
-//! **Perplexity** of an answer with `T` tokens is `exp(-(1/T) Σ_t log p_t)`, from 1. The perplexity of a belief is its mean over
-//! the `n` samples: SePer's Table 2 has perplexity among the baselines without a formula, and says of all baselines that they are
-//! sampled as often and that "the final score comes from mean aggregation". Elsewhere in the literature perplexity is that of one
-//! greedy answer. The logarithm of the mean is at least the predictive entropy by the mean token, the mean of the logarithms; one
-//! unlikely answer moves perplexity much and predictive entropy little.
+//! **Perplexity** of an answer with `T` tokens is `exp(-(1/T) Σ_t log p_t)`, at least 1. The perplexity of a belief
+//! is its mean over the `n` samples: SePer's Table 2 has perplexity among the baselines without a formula, and says
+//! that all baselines are sampled as often and that "the final score comes from mean aggregation". Other papers use
+//! the perplexity of one greedy answer. The logarithm of the mean is at least the predictive entropy by the mean
+//! token, which is the mean of the logarithms; one unlikely answer changes perplexity much and predictive entropy
+//! little.
 //!
-//! **Lexical similarity** is the mean of ROUGE-L over all pairs of samples (Fomicheva et al., 2020; the baseline of that name
-//! in Kuhn et al., *Semantic Uncertainty*, 2023), in [0, 1]. The SePer paper does not have it. It is high where the generator
-//! says the same thing in the same words.
+//! **Lexical similarity** is the mean of ROUGE-L over all pairs of samples (Fomicheva et al., 2020; the baseline of
+//! that name in Kuhn et al., *Semantic Uncertainty*, 2023), in [0, 1]. The SePer paper does not have it. It is high
+//! if the generator says the same thing in the same words.
 //!
 //! Standard errors are the jackknife's.
 
 use super::{Estimate, Likelihood, Weighting};
 use numeric::real;
 
-/// Perplexity above which there is none: a token would have less than e^-230 of the probability.
+/// A higher perplexity is undefined: a token would have less than e^-230 of the probability.
 const MOST_PERPLEXITY: f64 = 1e100;
 
-/// Mean perplexity of the answers, by their mean token. `None` for no answers, and where one of them is above 1e100.
+/// Mean perplexity of the answers, by their mean token. `None` for no answers, or if one of them is above 1e100.
 #[must_use]
 pub fn perplexity(responses: &[Likelihood]) -> Option<Estimate> {
     let values: Vec<f64> = responses.iter().map(|one| (-Weighting::Mean.log_likelihood(one)).exp()).collect();
@@ -28,8 +29,8 @@ pub fn perplexity(responses: &[Likelihood]) -> Option<Estimate> {
     Some(super::estimate::weighted(&vec![1.0 / real(values.len()); values.len()], &values))
 }
 
-/// Mean similarity of all pairs. `sums` has for each answer the sum of its similarities to all others. `None` for fewer than
-/// two answers. The standard error is absent for two: one answer has no pair.
+/// Mean similarity of all pairs. `sums` has, for each answer, the sum of its similarities to all others. `None` for
+/// fewer than two answers. The standard error is absent for two: one answer has no pair.
 #[must_use]
 pub fn mean_pairwise(sums: &[f64]) -> Option<Estimate> {
     let n = sums.len();
@@ -41,7 +42,7 @@ pub fn mean_pairwise(sums: &[f64]) -> Option<Estimate> {
     if n == 2 {
         return Some(Estimate::with_error(value, None, Vec::new()));
     }
-    // Every pair is in two sums: those with the answer that is left out go twice.
+    // Every pair is in two sums: pairs with the left-out answer are subtracted twice.
     let pairs = real((n - 1) * (n - 2));
     Some(Estimate::jackknifed(value, sums.iter().map(|sum| (total - 2.0 * sum) / pairs).collect()))
 }

@@ -1,23 +1,25 @@
 //! The statements of an answer and the passages that each of them cites.
 //!
-//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`, but not `[10,000]`. Statements are the
-//! sentences of the answer without its citations ([`crate::sentences::sentences`]), and lines. The mark of a list item ("2.", "a)",
-//! "**iv.**") is not a statement, and marks behind a sentence (the end of an emphasis) are a part of it.
+//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`, but not `[10,000]`.
+//! Statements are the sentences of the answer without its citations ([`crate::sentences::sentences`]), and lines.
+//! The mark of a list item ("2.", "a)", "**iv.**") is not a statement, and marks after a sentence (the end of an
+//! emphasis) are part of it.
 //!
-//! A citation belongs to the sentence in which it stands. Behind a full stop it belongs to the sentence before if it touches the
-//! stop, if that sentence has no other citation, or if nothing else follows on the line; otherwise to the next sentence. The
-//! authors' program gives every citation behind a full stop and a space to the next sentence.
+//! A citation belongs to the sentence that contains it. After a full stop it belongs to the sentence before if it
+//! touches the stop, if that sentence has no other citation, or if nothing else follows on the line; otherwise to
+//! the next sentence. The authors' program assigns every citation after a full stop and a space to the next
+//! sentence.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::sentences::{is_item_mark, item_text, sentences};
 
-/// Most numbers that a range may stand for: `[1-9999]` is not a citation.
+/// Most numbers in a range: `[1-9999]` is not a citation.
 const LONGEST_RANGE: usize = 16;
 /// Most bytes between the brackets of a citation.
 const LONGEST: usize = 256;
-/// Digits of the largest number that is read; a longer one is larger than any number of passages.
+/// Most digits of a number; a longer one exceeds any number of passages.
 const DIGITS: usize = 9;
 
 /// A statement of an answer.
@@ -49,7 +51,7 @@ pub fn without_marks(answer: &str) -> String {
     if groups.is_empty() { text } else { text.trim().to_owned() }
 }
 
-/// The statements of an answer, in its order. Empty for an answer without a letter or a digit outside of citations and
+/// The statements of an answer, in order. Empty for an answer without a letter or a digit outside of citations and
 /// marks of list items.
 #[must_use]
 pub fn statements(answer: &str) -> Vec<Statement> {
@@ -60,7 +62,7 @@ pub fn statements(answer: &str) -> Vec<Statement> {
         (vec![Vec::new(); last + 1], HashSet::new());
     for group in groups {
         let at = group.begins_line.filter(|_| !group.ends_line).unwrap_or(group.behind);
-        // The first statement that ends at the citation or behind it.
+        // The first statement that ends at the citation or after it.
         let here = places.partition_point(|place| place.end < at).min(last);
         let stays = group.touches || group.ends_line || cited[here].is_empty();
         let owner = if places[here].end == at && !stays { (here + 1).min(last) } else { here };
@@ -78,7 +80,7 @@ fn places(text: &str) -> Vec<Range<usize>> {
     let ends = borders.iter().map(|border| border.start).chain(std::iter::once(text.trim_end().len()));
     let (mut places, mut mark, mut is_list): (Vec<Range<usize>>, Option<Range<usize>>, bool) =
         (Vec::new(), None, false);
-    // Marks alone, such as a line of dashes, are not statements.
+    // Marks by themselves, such as a line of dashes, are not statements.
     for (start, end) in starts.zip(ends).filter(|(start, end)| text[*start..*end].contains(char::is_alphanumeric)) {
         let sentence = &text[start..end];
         let item = item_text(sentence);
@@ -88,7 +90,7 @@ fn places(text: &str) -> Vec<Range<usize>> {
             places.push(start + item.unwrap_or(0)..end);
         }
     }
-    // A number on the last line may be the answer, unless it stands in a list: then it is an item that was cut.
+    // A number on the last line may be the answer, unless it is in a list: then it is a cut-off item.
     places.extend(mark.filter(|_| !is_list));
     places
 }
@@ -96,7 +98,7 @@ fn places(text: &str) -> Vec<Range<usize>> {
 /// A text without its citations and the white space before them, and the citations.
 fn without_citations(answer: &str) -> (String, Vec<Group>) {
     let (mut text, mut groups): (String, Vec<Group>) = (String::with_capacity(answer.len()), Vec::new());
-    // The end of the last character that is not white space, and whether a line ended since.
+    // The end of the last character other than white space, and if a line ended since.
     let (mut solid, mut new_line) = (0, true);
     // `open`: only spaces followed the last citation. `unfollowed`: the first group of the line that nothing followed yet.
     let (mut open, mut unfollowed) = (false, 0);

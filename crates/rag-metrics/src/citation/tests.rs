@@ -1,4 +1,4 @@
-//! Cases worked by hand, and properties against the definition written out with every verdict at hand.
+//! Cases worked by hand, and properties against a direct implementation of the definition with all verdicts.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,8 @@ fn citations_before_and_behind_the_full_stop() {
     is("It rained. [1] It stopped. [2]", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("It rained.[1] It stopped.[2]", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("It rained.[1]It stopped.", &[("It rained.", &[1]), ("It stopped.", &[])]);
-    // A sentence with a citation leaves the next citation to the following text, unless it touches the stop.
+    // After a sentence with a citation, the next citation belongs to the following text, unless it touches the
+    // stop.
     is("It rained [1]. [2] They say it stopped.", &[("It rained.", &[1]), ("They say it stopped.", &[2])]);
     is("It rained [1].[2] It stopped.", &[("It rained.", &[1, 2]), ("It stopped.", &[])]);
     is("It rained [1]. [2]", &[("It rained.", &[1, 2])]);
@@ -80,7 +81,7 @@ fn addresses_names_and_abbreviations_are_within_a_statement() {
     is("A. Rowe wrote it [1].\nB. The mill is old [2].", &[("A. Rowe wrote it.", &[1]), ("The mill is old.", &[2])]);
 }
 
-/// The end of an emphasis was taken for the beginning of the next sentence, which then had the citation.
+/// The end of an emphasis counted as the beginning of the next sentence, which then had the citation.
 #[test]
 fn citations_behind_emphasis_and_dashes() {
     is("*It rained.* [1]\n*It stopped.* [2]", &[("*It rained.*", &[1]), ("*It stopped.*", &[2])]);
@@ -93,14 +94,14 @@ fn citations_behind_emphasis_and_dashes() {
     is("It rained. *Nobody* came [1].", &[("It rained.", &[]), ("*Nobody* came.", &[1])]);
 }
 
-/// Marks other than digits were statements without a citation.
+/// Marks other than digits counted as statements without a citation.
 #[test]
 fn marks_of_list_items_are_no_statements() {
     for [first, second] in [["a.", "b."], ["i.", "ii."], ["A.", "B."], ["**1.**", "**2.**"], ["### 1.", "### 2."]] {
         let answer = format!("{first} The rain fell [1].\n{second} The rain stopped [2].");
         is(&answer, &[("The rain fell.", &[1]), ("The rain stopped.", &[2])]);
     }
-    // A list that was cut at the limit of tokens, and an answer that is a number.
+    // A list that was cut at the token limit, and an answer that is a number.
     is("1. It rained [1].\n2. It stopped [2].\n3.", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("So many wheels:\n12. [1]", &[("So many wheels:", &[]), ("12.", &[1])]);
     is("42.", &[("42.", &[])]);
@@ -110,7 +111,7 @@ fn marks_of_list_items_are_no_statements() {
     is("1. 12.\n2. 13. [2]\n3.", &[("12.", &[]), ("13.", &[2])]);
 }
 
-/// A stop behind a citation ends a sentence, whatever stands before the citation.
+/// A stop after a citation ends a sentence, whatever precedes the citation.
 #[test]
 fn a_citation_between_an_abbreviation_and_a_stop() {
     is(
@@ -154,17 +155,18 @@ fn hand_worked_measures() {
     assert_eq!(measured("A b [1]. C d [2].", 2, no), (0.0, Some(0.0), 2));
     assert_eq!(measured("A b [1]. C d.", 2, yes), (0.5, Some(1.0), 1));
     assert_eq!(measured("A b. C d.", 2, yes), (0.0, None, 0));
-    // Passage 0 supports, 1 does not: 1 is irrelevant. The joint pair, then each alone; the others of 1 are 0 alone.
+    // Passage 0 supports, 1 does not: 1 is irrelevant. The joint pair, then each separately; without 1, only 0 is
+    // left.
     let first = |premise: &[usize], _: usize| premise.contains(&0);
     assert_eq!(measured("A b [1][2].", 2, first), (1.0, Some(0.5), 3));
-    // Both are needed: neither alone supports, and the other one neither.
+    // Both are needed: neither supports by itself, and neither does the other.
     let both = |premise: &[usize], _: usize| premise.contains(&0) && premise.contains(&1);
     assert_eq!(measured("A b [1][2].", 2, both), (1.0, Some(1.0), 3));
-    // With a third that is not needed: joint, three alone, three without one.
+    // With a third that is not needed: joint, three single, three without one.
     assert_eq!(measured("A b [1][2][3].", 3, both), (1.0, Some(2.0 / 3.0), 7));
-    // Without recall nothing more is judged, and every citation is imprecise.
+    // Without recall no more pairs are judged, and every citation is imprecise.
     assert_eq!(measured("A b [1][2][3].", 3, no), (0.0, Some(0.0), 1));
-    // A passage that does not exist costs the statement its recall, without a pair.
+    // A citation without a passage sets the statement's recall to 0, without a pair.
     assert_eq!(measured("A b [1][9]. C d [1].", 2, yes), (0.5, Some(1.0 / 3.0), 1));
     assert_eq!(measured("A b [0].", 2, yes), (0.0, Some(0.0), 0));
 }
@@ -183,7 +185,7 @@ fn what_is_out_of_range_may_be_left_out() {
     assert_eq!((none.recall, none.precision), (0.0, None));
 }
 
-/// Verdicts of a table by the set of passages; any mixture of answers, also ones that no model would give.
+/// Verdicts from a table by the set of passages; any mixture of answers, including ones that no model would give.
 fn bit(table: u64, premise: &[usize], statement: usize) -> bool {
     let set = premise.iter().fold(0_u64, |set, passage| set | 1 << passage);
     (table >> ((set * 7 + statement as u64 * 13) % 64)) & 1 == 1

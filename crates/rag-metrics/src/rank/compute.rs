@@ -11,12 +11,12 @@ const HIGHEST: f64 = 4.0;
 /// infAP's smoothing, as in trec_eval.
 const EPSILON: f64 = 1e-5;
 
-/// A list as the metrics of one [`Group`] see it.
+/// A list as seen by the metrics of one [`Group`].
 struct View<'a> {
     labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
     least: f64,
-    /// True if labels below 0 mean harm, as those of DeltaSePer do, and not that a document was pooled and not judged.
+    /// True if labels below 0 mean harm, as for DeltaSePer, and not pooled but not judged.
     harms: bool,
     /// Relevant documents of the query.
     relevant: usize,
@@ -24,7 +24,7 @@ struct View<'a> {
     hits: Vec<usize>,
 }
 
-/// Metrics that see a list alike: the same threshold, with or without the documents that were not judged.
+/// Metrics with the same view of a list: the same threshold, with or without documents that were not judged.
 #[derive(Debug)]
 pub(super) struct Group {
     least: f64,
@@ -33,7 +33,7 @@ pub(super) struct Group {
     metrics: Vec<usize>,
 }
 
-/// Groups metrics by how they see a list.
+/// Groups metrics by their view of a list.
 pub(super) fn groups(metrics: &[Metric], grading: Grading) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
@@ -47,8 +47,8 @@ pub(super) fn groups(metrics: &[Metric], grading: Grading) -> Vec<Group> {
     groups
 }
 
-/// All metrics of one list, in their order. A view can be as large as the list, so only one exists at a time. Metrics
-/// that an interrupt leaves out are `None`.
+/// All metrics of one list, in their order. A view can be as large as the list, so only one exists at a time.
+/// Metrics left out by an interrupt are `None`.
 pub(super) fn values(
     metrics: &[Metric],
     groups: &[Group],
@@ -89,17 +89,17 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
         Kind::Ap | Kind::GmAp => view.average_precision(k),
         Kind::Rr => view.hits(k).next().map_or(0.0, |rank| 1.0 / real(rank)),
         Kind::Ndcg { exponential, within_list } => {
-            // A level leaves out what is below it, in the list and in the ideal one.
+            // A level leaves out lower labels, in the list and in the ideal one.
             let kept = |label: f64| if metric.rel.is_some_and(|least| label < least) { 0.0 } else { label.max(0.0) };
             let gains = || labels().map(kept);
             let mut ideal: Vec<f64> = if within_list {
                 gains().collect()
             } else {
-                // Without a cut-off the ideal list holds every judged document, whatever the length of the list.
+                // Without a cut-off the ideal list holds every judged document, for any length of the list.
                 ranking.judged.iter().take(metric.cutoff.unwrap_or(usize::MAX)).map(|label| kept(*label)).collect()
             };
             ideal.sort_by(|left, right| right.total_cmp(left));
-            // The ratio is the same for gains of another scale. Labels that large have gains beyond all numbers.
+            // The ratio does not depend on the scale of the gains. Very large labels would have infinite gains.
             let largest = gains().chain(ideal.first().copied()).fold(0.0, f64::max);
             let shift = if largest > 500.0 { largest } else { 0.0 };
             let gain = |label: f64| match exponential {
@@ -150,7 +150,7 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
     })
 }
 
-/// The quotient; 0 where the divisor is 0.
+/// The quotient; 0 if the divisor is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }

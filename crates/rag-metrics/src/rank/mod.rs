@@ -1,18 +1,19 @@
 //! Rank metrics by trec_eval's conventions, under the names of ir-measures.
 //!
-//! A ranking holds the labels of the retrieved documents from the first rank on, and the labels of all judged documents of
-//! the query. R is the number of relevant documents of the query.
+//! A ranking holds the labels of the retrieved documents from the first rank on, and the labels of all judged
+//! documents of the query. R is the number of relevant documents of the query.
 //!
-//! - A document is relevant where its label is at least the metric's `rel`, or the grading's threshold where the metric has
-//!   none.
-//! - P@k divides by k, however short the list. A query without relevant documents scores 0.
-//! - nDCG's gain is the label (or 2^label - 1), its discount 1/log2(rank + 1). Its ideal list holds the judged documents of
-//!   the query, or with `ideal='list'` those of the list up to the cut-off: the nDCG of "Beyond recall", which needs no R.
+//! - A document is relevant if its label is at least the metric's `rel`, or the grading's threshold if the metric
+//!   has none.
+//! - P@k divides by k, also for shorter lists. A query without relevant documents scores 0.
+//! - nDCG's gain is the label (or 2^label - 1), its discount 1/log2(rank + 1). Its ideal list holds the judged
+//!   documents of the query, or with `ideal='list'` those of the list up to the cut-off: the nDCG of "Beyond
+//!   recall", which needs no R.
 //! - A label below 0 means pooled but not judged. It counts as not relevant and gains nothing, and Bpref ignores it.
 //!
-//! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success their maximum;
-//! nDCG and ERR take the labels as gains, as always. The other metrics take the threshold. A label below 0 is then harm by
-//! DeltaSePer: judged, and not relevant.
+//! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success
+//! their maximum; nDCG and ERR take the labels as gains, as always. The other metrics use the threshold. A label
+//! below 0 then means harm by DeltaSePer: judged, and not relevant.
 
 mod compute;
 mod parse;
@@ -78,7 +79,7 @@ pub enum Kind {
     Rbp(f64),
     /// F of "Beyond recall", Eq. 2, with this alpha.
     F(f64),
-    /// F with the positives of the top 2K in place of R.
+    /// F with the positives of the top 2K instead of R.
     Fe(f64),
     /// T of "Beyond recall", Eq. 3.
     T(f64),
@@ -94,32 +95,32 @@ pub enum Kind {
     NumRelRet,
 }
 
-/// A metric with its parameters. Parses from the names of ir-measures, trec_eval and ranx; prints ir-measures'.
+/// A metric with its parameters. Parses names of ir-measures, trec_eval and ranx; prints ir-measures'.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
     /// The formula.
     pub kind: Kind,
-    /// Number of ranks that count; all where `None`.
+    /// Number of ranks that count; `None` for all.
     pub cutoff: Option<usize>,
-    /// Least label of a relevant document; the grading's threshold where `None`.
+    /// Least label of a relevant document; `None` for the grading's threshold.
     pub rel: Option<f64>,
     /// Leave out documents that were not judged.
     pub judged_only: bool,
 }
 
-/// How labels are read.
+/// The interpretation of labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grading {
     /// Least label of a relevant document, for metrics without a `rel`.
     pub threshold: f64,
-    /// P and Success take the labels themselves where the metric has no `rel` (eRAG section 2).
+    /// P and Success take the labels themselves if the metric has no `rel` (eRAG section 2).
     pub graded: bool,
 }
 
 impl Grading {
     /// trec_eval's grading: relevant from 1 on.
     pub const TREC: Self = Self { threshold: 1.0, graded: false };
-    /// eRAG's grading: labels in [0, 1], relevant from 0.5 on where a metric needs a threshold.
+    /// eRAG's grading: labels in [0, 1], relevant from 0.5 on for metrics with a threshold.
     pub const ERAG: Self = Self { threshold: 0.5, graded: true };
 }
 
@@ -129,14 +130,15 @@ pub enum Ties {
     /// In the order of the input.
     #[default]
     InputOrder,
-    /// As in trec_eval: scores are compared in single precision, and among equal ones the id that sorts last comes first.
+    /// As in trec_eval: scores are compared in single precision, and among equal ones the id that sorts last comes
+    /// first.
     TrecEval,
 }
 
 /// One query's list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ranking {
-    /// Label at each rank; `None` where the document was not judged.
+    /// Label at each rank; `None` if the document was not judged.
     retrieved: Vec<Option<f64>>,
     /// Labels of all judged documents, highest first.
     judged: Vec<f64>,
@@ -151,7 +153,7 @@ impl Ranking {
         Self { retrieved, judged }
     }
 
-    /// A list whose documents are all judged, and no others are, as in eRAG.
+    /// A list in which all documents are judged, and no others are, as in eRAG.
     #[must_use]
     pub fn of_labels(labels: &[f64]) -> Self {
         Self::new(labels.iter().copied().map(Some).collect(), labels.to_vec())
@@ -164,14 +166,14 @@ impl Ranking {
         Self::new(retrieved.collect(), judged.values().copied().collect())
     }
 
-    /// Ranks documents whose labels are given beside them; `missed` holds the labels of judged documents outside the list.
+    /// Ranks documents with their labels; `missed` holds the labels of judged documents outside the list.
     #[must_use]
     pub fn labelled(documents: &[(&str, f64)], labels: &[Option<f64>], missed: &[f64], ties: Ties) -> Self {
         let retrieved = order(documents, ties).into_iter().map(|index| labels[index]).collect();
         Self::new(retrieved, labels.iter().flatten().chain(missed).copied().collect())
     }
 
-    /// Keeps only the first `depth` documents.
+    /// Reduces the list to the first `depth` documents.
     #[must_use]
     pub fn cut(mut self, depth: usize) -> Self {
         self.retrieved.truncate(depth);
@@ -206,7 +208,7 @@ fn order(documents: &[(&str, f64)], ties: Ties) -> Vec<usize> {
 }
 
 impl Metric {
-    /// The metric of one query; `None` where it is not defined (Fe without a list of 2K, an alpha that divides by 0).
+    /// The metric of one query; `None` if undefined (Fe without a list of 2K, an alpha that divides by 0).
     #[must_use]
     pub fn of(&self, ranking: &Ranking, grading: Grading) -> Option<f64> {
         let alone = std::slice::from_ref(self);
@@ -233,7 +235,7 @@ impl Metric {
         !self.is_count() && !matches!(self.kind, Kind::GmAp)
     }
 
-    /// True if trec_eval prints it for single queries.
+    /// True if trec_eval prints it per query.
     #[must_use]
     pub const fn is_shown_by_query(&self) -> bool {
         !matches!(self.kind, Kind::GmAp | Kind::NumQ)

@@ -1,4 +1,4 @@
-//! Names of metrics: those of ir-measures, with those of trec_eval and ranx as aliases.
+//! Names of metrics: those of ir-measures, with trec_eval's and ranx's as aliases.
 //!
 //! ```text
 //! nDCG@10   P(rel=2)@5   AP   IPrec@0.1   RBP(p=0.8)@10   T(alpha=0.3)@5      ir-measures, and this project's own
@@ -23,7 +23,7 @@ pub struct MetricError {
     pub problem: String,
 }
 
-/// Names of each kind, that of ir-measures first. Matching ignores case and takes `-` for `_`.
+/// Names of each kind, ir-measures' first. Matching ignores case and treats `-` as `_`.
 const NAMES: &[(&[&str], Kind)] = &[
     (&["P", "precision"], Kind::P),
     (&["R", "recall"], Kind::R),
@@ -56,10 +56,10 @@ const NAMES: &[(&[&str], Kind)] = &[
     (&["NumRelRet", "num_rel_ret"], Kind::NumRelRet),
 ];
 
-/// trec_eval's cut-offs where none is named.
+/// trec_eval's default cut-offs.
 const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 
-/// The same of `success`.
+/// The default cut-offs of `success`.
 const SUCCESS_CUTOFFS: [usize; 3] = [1, 5, 10];
 
 /// The metrics that trec_eval prints by default, in its order.
@@ -75,8 +75,8 @@ fn kind_of(name: &str) -> Option<Kind> {
 }
 
 impl Metric {
-    /// The metrics of one name. trec_eval's families (`P.5,10`, `ndcg_cut`, `official`) are several metrics, every other name
-    /// is one.
+    /// The metrics of one name. trec_eval's families (`P.5,10`, `ndcg_cut`, `official`) are several metrics, every
+    /// other name is one.
     ///
     /// # Errors
     /// [`MetricError`] with the name and what is wrong with it.
@@ -100,7 +100,7 @@ impl Metric {
     }
 }
 
-/// True if trec_eval takes the name for several cut-offs where none is named. `P` alone is one of them.
+/// True if trec_eval applies the name to several cut-offs by default. `P` by itself is one of them.
 fn is_trec_family(name: &str) -> bool {
     ["P", "ndcg_cut", "map_cut", "recall", "success", "iprec_at_recall"].contains(&name)
 }

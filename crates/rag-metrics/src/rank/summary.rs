@@ -10,25 +10,25 @@ use numeric::Interrupt;
 /// One metric over all lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// [`Metric::aggregate`] of the lists on which it is defined.
+    /// [`Metric::aggregate`] of the lists with a value.
     pub value: Option<f64>,
     /// Bootstrap interval of the mean.
     pub interval: Option<Interval>,
-    /// Lists on which it is defined.
+    /// Lists with a value.
     pub lists: usize,
 }
 
 /// Metrics of lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// One row a list, one value a metric; `None` where it is not defined.
+    /// One row per list, one value per metric; `None` if undefined.
     pub values: Vec<Vec<Option<f64>>>,
-    /// One a metric.
+    /// One entry per metric.
     pub summary: Vec<Summary>,
 }
 
-/// Evaluates every metric on every list. Intervals are drawn only where `resampling` is given. After an interrupt the table
-/// is incomplete.
+/// Evaluates every metric on every list. Intervals are only drawn if `resampling` is set. After an interrupt the
+/// table is incomplete.
 #[must_use]
 pub fn evaluate(
     metrics: &[Metric],

@@ -1,4 +1,4 @@
-//! Hand-worked lists, properties, and the parser. Values of independent programs: tests/golden/metrics.rs.
+//! Hand-worked lists, properties, and the parser. tests/golden/metrics.rs has values of independent programs.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn near(left: f64, right: f64) {
     assert!((left - right).abs() < 1e-12, "{left} {right}");
 }
 
-/// Relevant at ranks 2 and 4 of five, one at rank 3 judged not relevant, another relevant one not found.
+/// Relevant at ranks 2 and 4 of five, rank 3 judged not relevant, another relevant one not found.
 fn five() -> Ranking {
     Ranking::new(vec![None, Some(1.0), Some(0.0), Some(2.0), None], vec![1.0, 0.0, 2.0, 1.0])
 }
@@ -36,7 +36,7 @@ fn hand_worked_list() {
     near(value("nDCG", &list), gained / ideal);
     near(value("nDCG@2", &list), (1.0 / 3.0_f64.log2()) / (2.0 + 1.0 / 3.0_f64.log2()));
     near(value("nDCG(ideal='list')@5", &list), gained / (2.0 + 1.0 / 3.0_f64.log2()));
-    // The second relevant document has one judged miss of one above it.
+    // One of the two judged misses is above the second relevant document.
     near(value("Bpref", &list), 1.0 / 3.0);
     near(value("Judged@4", &list), 0.75);
     near(value("P(rel=2)@5", &list), 0.2);
@@ -62,7 +62,7 @@ fn graded_labels_are_meant_and_maximised() {
     near(of("nDCG"), (0.2 + 0.9 / 3.0_f64.log2() + 0.2) / (0.9 + 0.4 / 3.0_f64.log2() + 0.1));
 }
 
-/// A label below 0 was taken for a document that was pooled and not judged, so that the more harmful list was the better one.
+/// A label below 0 counted as pooled but not judged, so the more harmful list scored better.
 #[test]
 fn labels_below_zero_mean_harm_where_labels_are_graded() {
     let (harm, none) = (Ranking::of_labels(&[-0.5, 0.8]), Ranking::of_labels(&[0.0, 0.8]));
@@ -161,7 +161,7 @@ proptest::proptest! {
     }
 }
 
-/// Their gains are larger than all numbers; the quotient was none.
+/// Their gains overflow; the quotient was not a number.
 #[test]
 fn ndcg_of_large_labels_is_a_number() {
     let of = |labels: [f64; 2], name: &str| {

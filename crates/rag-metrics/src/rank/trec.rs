@@ -1,9 +1,9 @@
-//! trec_eval's own names and layout.
+//! trec_eval's names and layout.
 
 use super::{Kind, Metric};
 
 impl Metric {
-    /// trec_eval's name of the metric, or that of ir-measures where trec_eval has none.
+    /// trec_eval's name of the metric, or ir-measures' if trec_eval has none.
     #[must_use]
     pub fn trec_name(&self) -> String {
         let plain = self.rel.is_none() && !self.judged_only;

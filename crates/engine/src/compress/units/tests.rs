@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Tokens of so many bytes, wherever that cuts a character.
+/// Tokens of these lengths in bytes, even if that cuts a character.
 fn pieces(text: &str, lengths: &[usize]) -> Vec<Vec<u8>> {
     let (mut rest, mut pieces) = (text.as_bytes(), Vec::new());
     for length in lengths.iter().cycle() {
@@ -37,7 +37,8 @@ fn sentences_end_where_they_end() {
     );
 }
 
-/// A domain and a capital at the end of a sentence counted as abbreviations, so that the next sentence belonged to theirs.
+/// A domain or a capital at the end of a sentence counted as an abbreviation, so the sentence was joined to the
+/// next.
 #[test]
 fn a_domain_or_a_capital_may_end_a_sentence() {
     let ends = |text: &str| parts(text, CompressionUnit::Sentence).len();
@@ -58,7 +59,7 @@ fn a_domain_or_a_capital_may_end_a_sentence() {
     }
 }
 
-/// Dates and numbers were cut in two, and "11, 2001." kept without what it dates.
+/// Dates and numbers were cut in two, and "11, 2001." was kept without the event.
 #[test]
 fn a_month_or_a_number_sign_goes_on() {
     let ends = |text: &str| parts(text, CompressionUnit::Sentence).len();
@@ -139,7 +140,7 @@ fn words_numbers_and_names_are_whole() {
     );
 }
 
-/// Marks inside an address or a name ended sentences and phrases, and were words of their own.
+/// Marks inside an address or a name ended sentences and phrases, and counted as words.
 #[test]
 fn marks_inside_addresses_and_names_end_nothing() {
     for name in [
@@ -164,7 +165,7 @@ fn marks_inside_addresses_and_names_end_nothing() {
     assert_eq!(parts(" Wait! Go, now", CompressionUnit::Phrase), [" Wait!", " Go,", " now"]);
 }
 
-/// Each literal is one unit, whatever stands around it, so that it is kept or dropped as a whole.
+/// Each literal is one unit, whatever surrounds it, so that it is kept or dropped as a whole.
 #[test]
 fn a_number_is_never_cut_to_another_one() {
     let literals = [
@@ -249,7 +250,7 @@ fn a_number_is_never_cut_to_another_one() {
     assert_eq!(parts(" end. 5 more - 6", CompressionUnit::Token), [" end", ".", " 5", " more", " -", " 6"]);
 }
 
-/// The place of the gap lay before the semicolon that was put there, inside a wide space.
+/// The position of the gap was before the inserted semicolon, inside a wide space.
 #[test]
 fn a_semicolon_between_numbers_moves_the_gap() {
     let text = "1\u{2009}of 200x";
@@ -310,7 +311,9 @@ fn a_border_inside_a_token_is_none() {
     assert_eq!(units(text, &ends, CompressionUnit::Token).len(), 1);
     let ends = super::ends(text, &[b" ab".to_vec(), b" cd.".to_vec()]).unwrap();
     assert_eq!(units(text, &ends, CompressionUnit::Token), [0..1, 1..2]);
-    // A token that ends with the line break, as ".\n\n" of some vocabularies.
+    // A token that ends with the line break, like ".
+    //
+    // " in some vocabularies.
     let text = " A.\n\nB";
     let ends = super::ends(text, &[b" A".to_vec(), b".\n\n".to_vec(), b"B".to_vec()]).unwrap();
     assert_eq!(units(text, &ends, CompressionUnit::Sentence), [0..2, 2..3]);
@@ -343,7 +346,7 @@ fn what_is_left_never_makes_a_new_word() {
     assert_eq!(left(text, &ends, &units, &vec![false; units.len()]), "");
 }
 
-/// `1 of 200` became `1 200`, a number that nobody wrote.
+/// `1 of 200` became `1 200`, a number that is not in the text.
 #[test]
 fn what_is_left_never_makes_a_new_number() {
     let without = |text: &str, dropped: &[&str]| {
@@ -366,7 +369,7 @@ fn what_is_left_never_makes_a_new_number() {
     assert_eq!(joined("1(200", [true, false, true], [1, 2, 5]), "1; 200");
 }
 
-/// `'12` behind another word is a mark and a number; behind a number it would be one number with it.
+/// `'12` after another word is a mark and a number; after a number it would join that number.
 #[test]
 fn a_mark_near_a_gap_joins_nothing() {
     let units = [0..1, 1..2, 2..3, 3..4];
@@ -385,7 +388,8 @@ fn is_subsequence(short: &[&str], long: &[&str]) -> bool {
 }
 
 proptest! {
-    /// Texts with names, numbers, marks, CJK, emoji of several code points and line breaks, cut into tokens anywhere.
+    /// Texts with names, numbers, marks, CJK, emoji of several code points and line breaks, cut into tokens at any
+    /// position.
     #[test]
     fn units_cover_the_text_and_what_is_left_is_words_of_it(
         parts in proptest::collection::vec(prop_oneof![

@@ -6,8 +6,9 @@ use crate::types::{Scaling, ScoreParts};
 use numeric::mean;
 
 impl Fusion {
-    /// The signals of each passage. A utility that is not a number is that of a passage which the model did not read. Empty if an
-    /// embedding model took part and the request chose a scaling by which its cosines cannot be told from the retriever's scores.
+    /// The score parts of each passage. A utility that is not a number belongs to a passage that the model did not
+    /// evaluate. Empty if an embedding model took part and the chosen scaling cannot separate its cosines from the
+    /// retriever's scores.
     #[must_use]
     pub fn score_parts(&self, utilities: &[f64], has_zero: bool, unit: f64) -> Vec<ScoreParts> {
         let read: Vec<usize> = (0..utilities.len()).filter(|&passage| utilities[passage].is_finite()).collect();
@@ -19,7 +20,7 @@ impl Fusion {
             return Vec::new();
         }
         if let Some((embedding, source)) = &self.parts {
-            // If the model read none, all passages that the retriever's side compares.
+            // If the model evaluated none, all passages that the retriever's side compares.
             let among = if read.is_empty() { self.order()[..self.comparable].to_vec() } else { read };
             let (centre, spread) = centre_and_spread(&of(utilities, &among), Some(typical::UTILITY * unit));
             let other = centre_and_spread(&of(&self.scores, &among), Some(typical::OTHER_SIDE)).1;

@@ -29,8 +29,8 @@ fn the_retrievers_scores_or_bm25() {
 fn an_embedding_model_is_a_part_of_the_other_side() {
     let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
         .with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
-    // The cosines' variance is (3 · 0.08 / 3 + 2/9 · .165²) / (3 + 2/9) = 0.026705, their deviation 0.163417:
-    // The mean of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = 0.676552, their deviation 0.822528:
+    // The cosines' variance is (3 · 0.08 / 3 + 2/9 · 0.165²) / (3 + 2/9) = 0.026705, their deviation 0.163417:
+    // The mean of the scores is (3 · 2 / 3 + 2/9 · 0.9²) / (3 + 2/9) = 0.676552, their deviation 0.822528:
     // 0.6 · (-1.22386, 0, 1.22386) + 0.4 · (1.21576, 0, -1.21576)
     let expected = [-0.248_011, 0.0, 0.248_011];
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
@@ -39,13 +39,13 @@ fn an_embedding_model_is_a_part_of_the_other_side() {
     let lexical = Fusion::of(&request(&[None; 3])).with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
     assert_eq!((lexical.report.weight, lexical.report.embedding), (0.4, Some(0.7)));
     assert_eq!(fusion.order(), [2, 1, 0]);
-    // Cosines that tell nothing apart leave the retriever's order.
+    // Equal cosines leave the first-stage order.
     let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
     let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding((&[0.5; 3], &[]), &asked);
     assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
 }
 
-/// A learnt share is for the other side that it was learnt with.
+/// A learnt share applies only with the other side that it was learnt with.
 #[test]
 fn learnt_shares_are_mixed() {
     let of = |learnt, weight| FusionOptions { weight, learnt, ..FusionOptions::default() };
@@ -70,7 +70,7 @@ fn learnt_shares_are_mixed() {
     );
     let beyond = FusionOptions { embedding: Some(1.1), ..FusionOptions::default() };
     assert!(beyond.check().unwrap_err().to_string().starts_with("fusion.embedding_weight"));
-    // Of the standardised sides of the test above the cosines are the whole.
+    // With the standardised sides of the test above, only the cosines count.
     let mixed = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
     let mixed = mixed.with_embedding((&[0.2, 0.4, 0.6], &[]), &of(learnt, None));
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
@@ -78,7 +78,7 @@ fn learnt_shares_are_mixed() {
 }
 
 /// Worked by hand: the first two cosines as in the test above, 0.1 and -0.1 from their mean of 0.3. Their variance is (2 · 0.01 + 0.5 ·
-/// .165²) / 2.5 = 0.013445, their deviation 0.115953; that of the scores 3 and 2 is (2 · 0.25 + 0.5 · .9²) / 2.5 = 0.362, 0.601664.
+/// 0.165²) / 2.5 = 0.013445, their deviation 0.115953; that of the scores 3 and 2 is (2 · 0.25 + 0.5 · 0.9²) / 2.5 = 0.362, 0.601664.
 /// 0.6 · (0.1 / 0.115953, -0.1 / 0.115953) + 0.4 · (-0.5 / 0.601664, 0.5 / 0.601664)
 #[test]
 fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
@@ -95,7 +95,7 @@ fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
     assert_eq!(all.comparable, 4);
 }
 
-/// The signals of a passage are what its place was computed from, whatever was read of the list.
+/// The score parts of a passage are the inputs of its place, whatever part of the list was evaluated.
 #[test]
 fn signals_add_up_to_the_value_that_orders_the_list() {
     let cosines = [0.1, 0.4, 0.2, 0.3];
@@ -122,7 +122,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
         }
         assert!(score_parts.iter().all(|one| one.model.is_some() && one.embedding.is_some() == cosines));
     }
-    // The model did not read the last one: it has the other signals, on the same scale.
+    // The model did not evaluate the last one: its other parts are on the same scale.
     let fusion = Fusion::of(&request).with_embedding((&cosines, &[]), &FusionOptions::default());
     let part = fusion.score_parts(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
     assert!(part[3].model.is_none(), "{part:?}");
@@ -131,14 +131,15 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
         (of(one) - of(other)) / (cosines[one] - cosines[other])
     };
     assert!(apart(3, 0) > 0.0 && (apart(3, 0) - apart(1, 0)).abs() < 1e-9, "{part:?}");
-    // Scaled otherwise, cosines and the retriever's scores are one side.
+    // With another scaling, cosines and the retriever's scores are one side.
     let ranks = FusionOptions { scaling: Some(Scaling::ReciprocalRank), ..FusionOptions::default() };
     let ranked =
         Fusion::of(&RerankRequest { fusion: ranks.clone(), ..request }).with_embedding((&cosines, &[]), &ranks);
     assert!(ranked.score_parts(&utilities, true, 5.0).is_empty());
 }
 
-/// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
+/// The model prefers the first by 45 nats, the other side the second by nearly as much: almost a tie. The values
+/// were -50.9 and -90.9.
 #[test]
 fn a_tie_of_two_sides_is_a_tie() {
     let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
@@ -148,13 +149,13 @@ fn a_tie_of_two_sides_is_a_tie() {
     fusion.report.weight = 0.4;
     let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
     // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at 0.4 · 2.5 / 20.274 =
-    // 0.0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = 0.5477: ∓0.7167. f = ±(0.4439 - 0.4300) = ±0.0139.
+    // 0.0493. The others over √((2 · 0.3925² + 2/4 · 0.94²) / 2.5) = 0.5477: ∓0.7167. f = ±(0.4439 - 0.4300) = ±0.0139.
     // A nat is 0.4 / 20.274 = 0.01973 of f.
     let expected = [-1.79, -3.21];
     assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");
 }
 
-/// Of a long list the best are read: all of them above the list's mean. They are standardised all the same.
+/// The best of a long list are evaluated. All lie above the list's mean, and are still standardised.
 #[test]
 fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
     let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
@@ -168,23 +169,23 @@ fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
     // f = 1.2899, -0.4364, -0.8535, and -0.1455 at the zero: values 6 · (1, -0.2027, -0.4933).
     let expected = [6.0, -1.2162, -2.9596];
     assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
-    // A best passage near the zero neither throws the others far away nor makes them its equals. Utilities count down to 1.1 below
-    // it: 0.01, -1.09 and -1.09 deviate by 0.52078, two of which are the worth of a usual range of 4. The deviation of all is 3.8936:
-    // f = 1.2911, -0.3002, -0.9911.
+    // A best passage near the zero neither stretches the list nor makes the others its equals. Utilities are
+    // clipped at 1.1 below it: 0.01, -1.09 and -1.09 deviate by 0.52078, two of which are the worth of a usual
+    // range of 4. The deviation of all is 3.8936: f = 1.2911, -0.3002, -0.9911.
     let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
     let expected = [0.01, 0.01 - 0.260_39 * 1.5913, 0.01 - 0.260_39 * 2.2822];
     assert!(near.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{near:?}");
-    // Below the zero it goes on like that.
+    // The same holds below the zero.
     let (below, _) = fusion.values(&[-0.01, -8.02, -9.02], true, 1.0);
     assert!(near.iter().zip(&below).all(|(one, other)| (one - other - 0.02).abs() < 1e-9), "{near:?} {below:?}");
-    // A gain of all passages alike has no spread: only the other side tells them apart.
+    // Equal utilities have no spread: only the other side decides between them.
     let (flat, _) = fusion.values(&[2.0; 3], true, 1.0);
     assert_eq!(descending(&flat), [0, 1, 2]);
     assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
 }
 
-/// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of 0.001 between cosines
-/// then decided against fifty nats.
+/// Standardised without typical deviations, two scores are always one deviation from their mean: the sign of a
+/// difference of 0.001 between cosines then outweighed fifty nats.
 #[test]
 fn in_a_short_list_the_size_of_differences_counts() {
     let order = |scores: &[f64], cosines: &[f64], utilities: &[f64]| {
@@ -195,14 +196,14 @@ fn in_a_short_list_the_size_of_differences_counts() {
     assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
     assert_eq!(order(&[2.5, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
     assert_eq!(order(&[3.0, 2.0, 1.0], &[0.50, 0.51, 0.50], &[40.0, -10.0, -10.0])[0], 0);
-    // A retriever's scores may be as near to each other.
+    // A retriever's scores may be as close to each other.
     assert_eq!(order(&[3.0, 3.000_000_1], &[0.5, 0.5], &[17.0, 10.0]), [0, 1]);
     assert_eq!(order(&[3.000_000_1, 3.0], &[0.5, 0.5], &[10.0, 17.0]), [1, 0]);
-    // A tenth of a nat is as little; the cosines' usual difference then decides.
+    // A tenth of a nat is as small; the cosines' usual difference then decides.
     assert_eq!(order(&[2.0, 3.0], &[0.2, 0.5], &[10.1, 10.0]), [1, 0]);
 }
 
-/// Three copies of one passage that helps: the other side orders them, and none of them is worth less for it.
+/// Three copies of one helpful passage: the other side orders them, and none loses value.
 #[test]
 fn passages_that_are_alike_have_like_values() {
     let fusion = Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)]));
@@ -216,7 +217,7 @@ fn passages_that_are_alike_have_like_values() {
     assert!(harmful.iter().all(|value| *value <= -5.0), "{harmful:?}");
 }
 
-/// The passages that are read are the first ones: their scores alone had a floor where the list has none.
+/// Only the first passages are evaluated: their scores by themselves had a floor although the list has none.
 #[test]
 fn a_part_of_a_list_has_the_floor_of_the_list() {
     let list = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(-2.0)]));
@@ -236,13 +237,13 @@ fn values_keep_the_unit_and_the_fused_order() {
     let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true, 1.0);
     assert_eq!(descending(&harmful), [0, 1, 2]);
     assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
-    // Without a floor the lowest value is 0, not some negative number that the scaling made.
+    // Without a floor the lowest value is 0, not a negative number from the scaling.
     let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false, 1.0);
     assert_eq!(report.scaling, Scaling::Standard);
     assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
 }
 
-/// A passage eight nats worse than the best had a score of 0.5 beside it, and outranked it with 0.5.
+/// A passage eight nats worse than the best had a score of 0.5, and outranked it with a probability of 0.5.
 #[test]
 fn differences_count_where_the_best_passage_hardly_helps() {
     let scored = request(&[Some(3.0), Some(2.0), Some(1.0)]);
@@ -273,7 +274,7 @@ fn differences_count_where_the_best_passage_hardly_helps() {
     assert_eq!(none, [0.0; 3]);
 }
 
-/// The second gains nearly what the first does. A third that does great harm made it one that harms, too.
+/// The second passage helps nearly as much as the first. A very harmful third passage turned its value negative.
 #[test]
 fn a_harmful_passage_takes_little_from_the_others() {
     let scored = request(&[Some(12.0), Some(9.0), Some(3.0)]);
@@ -288,7 +289,7 @@ fn a_harmful_passage_takes_little_from_the_others() {
     assert!((values[1] - 5.0 * 0.42).abs() < 1e-12, "{values:?}");
 }
 
-/// The first one's cosine is the highest, and says nothing.
+/// The first passage's cosine is the highest, but meaningless.
 #[test]
 fn a_passage_that_the_embedding_model_cannot_read_counts_as_average() {
     let scores = [Some(1.0), Some(1.0), Some(1.0), Some(1.0)];

@@ -1,7 +1,7 @@
-//! log P(a | q, p) − log P(a | q): how much likelier each passage alone makes the generator's own answer a.
+//! log P(a | q, p) − log P(a | q): how much likelier a single passage makes the generator's own answer a.
 //!
-//! The zero is a passage that changes nothing; below it a passage makes the answer less likely than no passage does. Two
-//! passages that both hold the answer both get its worth, where leaving one out would show nothing.
+//! Zero means that a passage changes nothing; below zero it makes the answer less likely. If two passages both hold
+//! the answer, both are credited; leaving one out would show no effect.
 
 use std::sync::Arc;
 

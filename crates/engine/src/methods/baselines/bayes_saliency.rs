@@ -1,7 +1,8 @@
-//! Bayes saliency: mean log P(query | passage) + mean log P(passage), each passage alone (Merth et al.; MOI, Eq. 1).
+//! Bayes saliency: mean log P(query | passage) + mean log P(passage), from single-passage prompts (Merth et al.;
+//! MOI, Eq. 1).
 //!
-//! The paper prints sums. The authors' program takes the mean over the tokens of each part. Without it log P(passage), some
-//! hundred nats, makes the order one of passage length.
+//! The paper prints sums. The authors' program takes the mean over the tokens of each part. With sums, log
+//! P(passage) of some hundred nats would order the passages by length.
 
 use std::sync::Arc;
 
@@ -62,8 +63,9 @@ mod tests {
         Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes, ..Scores::default() }
     }
 
-    /// Letter (j), by the numbers of the design notes: query sums -1.7 and -2.7 over three tokens; a passage of 100 tokens and
-    /// -300 nats beside one of 50 tokens and -175. Sums prefer the shorter passage, means the better one.
+    /// Letter (j), with the numbers of the design notes: query sums -1.7 and -2.7 over three tokens; a passage of
+    /// 100 tokens and -300 nats against one of 50 tokens and -175. Sums prefer the shorter passage, means the
+    /// better one.
     #[test]
     fn means_do_not_prefer_the_shorter_passage() {
         let (long, short) = (vec![-3.0; 100], vec![-3.5; 50]);

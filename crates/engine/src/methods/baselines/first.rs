@@ -1,9 +1,9 @@
 //! FIRST: passages by the probability of their label as the first word of the answer (Reddy et al., 2024).
 //!
-//! After the list and "[" each label, a letter, is one token, and all labels are read from one row of logits: nothing is
-//! decoded and no label can be missing. An untuned generator prefers some labels and positions whatever is asked. The same row
-//! under the query "N/A" holds that preference and is subtracted (as in-context reranking does, Chen et al., 2024). The query
-//! stands last, so the second row costs one more cue and no passage.
+//! After the list and "[" each label, a letter, is one token. All labels are read from one row of logits, so
+//! nothing is decoded and no label can be missing. An untuned generator prefers some labels and positions for any
+//! query. The same row for the query "N/A" measures that preference and is subtracted (as in in-context reranking,
+//! Chen et al., 2024). The query comes last, so the second row costs only another cue.
 //!
 //! ```text
 //! utility of passage i = ln s_i(query) - ln s_i("N/A"),   s_i = P(label i) / Σ_j P(label j), over one window
@@ -22,7 +22,7 @@ use crate::types::{EngineError, RerankRequest};
 use numeric::logspace::log_sum_exp;
 use prefix_scheduler::plan::{Segment, Token};
 
-/// The query that asks for nothing.
+/// A query without content.
 const NEUTRAL: &str = "N/A";
 
 /// Utility in nats.
@@ -78,7 +78,7 @@ impl FirstRow {
     }
 }
 
-/// Refuses a vocabulary in which a label is several tokens or two labels are the same: there is then no one row to read.
+/// Refuses a vocabulary in which a label is several tokens or two labels are equal: one row cannot tell them apart.
 fn single_tokens(labels: &[Vec<Token>]) -> Result<Vec<Token>, EngineError> {
     let mut tokens = Vec::new();
     for label in labels {
@@ -113,7 +113,7 @@ impl WindowRanker for FirstRow {
     }
 }
 
-/// Log-shares within a row, less those within the neutral row.
+/// Log-shares within a row, minus those within the neutral row.
 fn difference(row: &[f64], neutral: &[f64]) -> Vec<f64> {
     let (all, all_neutral) = (log_sum_exp(row), log_sum_exp(neutral));
     row.iter().zip(neutral).map(|(label, other)| (label - all) - (other - all_neutral)).collect()
@@ -139,7 +139,7 @@ mod tests {
         })
     }
 
-    /// Logits A 2, B 1, C 3; under "N/A" 2.5, 0.5, 1.5: the plain order C A B becomes C B A.
+    /// Logits A 2, B 1, C 3; for "N/A" 2.5, 0.5, 1.5: the uncorrected order C A B becomes C B A.
     #[test]
     fn hand_worked() {
         let (row, neutral) = ([2.0, 1.0, 3.0], [2.5, 0.5, 1.5]);
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The list is evaluated once, the second query costs a cue, the labels nothing.
+    /// The list is evaluated once, the second query costs a cue, and the labels cost nothing.
     #[test]
     fn the_neutral_row_costs_one_suffix() {
         let row = FirstRow::new(task(20)).unwrap();
@@ -171,7 +171,7 @@ mod tests {
         let list: usize = row.list.segments(&order).iter().map(|segment| segment.tokens.len()).sum();
         let cues: usize = row.cues.iter().map(|cue| cue.tokens.len()).sum();
         let cost = Budget::cost(&prompts);
-        // One row of logits a cue.
+        // One row of logits per cue.
         assert_eq!((cost.tokens, cost.rows), (list + cues, 2));
         let text: Vec<Token> = prompts[1].segments.iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
         let text = ByteTokenizer::default().detokenize(&text);

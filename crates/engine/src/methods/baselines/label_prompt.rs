@@ -1,12 +1,12 @@
-//! The prompt that asks which of a few passages helps most. Its answer is a label.
+//! The prompt that asks which of a few passages helps most. The answer is a label.
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction] [passage]+ [cue: labels, query, end of the chat template, "Label:"] [" A" or " B" or .., scored]
 //! ```
 //!
-//! Labels and query stand after the passages, so a passage has the same tokens at every place, and prompts that begin with the
-//! same passages share them. The labels are leaves: their log-probabilities are read from one row of logits and nothing is
-//! decoded. A label that is absent from a list of likely tokens therefore cannot occur.
+//! Labels and query come after the passages, so a passage has the same tokens at every position, and prompts with
+//! the same first passages share them. The labels are leaves: one row of logits has their log-probabilities and
+//! nothing is decoded. No label can be missing, as it can from a list of likely tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ pub(super) fn overhead(language: &Language, passages: usize) -> usize {
 /// The parts of the prompt for one query.
 pub(super) struct LabelPrompt {
     prefix: Segment,
-    /// By number of passages; the first two are never used.
+    /// By number of passages; the first two are unused.
     cues: Vec<Segment>,
     labels: Vec<Segment>,
 }
 
 impl LabelPrompt {
-    /// The prompt for at most `passages` passages at a time, of which there are as many labels.
+    /// The prompt for at most `passages` passages at a time, with as many labels.
     pub fn of(task: &Task, passages: usize) -> Result<Self, EngineError> {
         let language = task.language()?;
         let cue = |count| Segment::context(cue(language, &task.query, count));
@@ -53,7 +53,7 @@ impl LabelPrompt {
         })
     }
 
-    /// The prompts of an order of two or more passages: one per label, equal but for the label.
+    /// The prompts of an order of two or more passages: one per label, identical except for the label.
     pub fn with(&self, task: &Task, order: &[usize]) -> impl Iterator<Item = Prompt> {
         let passages = order.iter().map(|&passage| Segment::context(Arc::clone(&task.passages[passage])));
         let cue = self.cues[order.len()].clone();
@@ -73,7 +73,7 @@ impl LabelRows {
         self.0.len()
     }
 
-    /// Takes in the scores of these orders' prompts ([`LabelPrompt::with`], one order after the other), as far as they are there.
+    /// Adds the available scores of these orders' prompts ([`LabelPrompt::with`], one order after the other).
     pub fn absorb(&mut self, orders: &[Vec<usize>], scores: &Scores) {
         let mut first = 0;
         for order in orders {
@@ -89,12 +89,12 @@ impl LabelRows {
         self.0.insert(order, row);
     }
 
-    /// Log-odds of the first passage over the second, in the prompt in which they stand in this order.
+    /// Log-odds of the first passage over the second, in the prompt with this order.
     pub fn log_odds(&self, first: usize, second: usize) -> Option<f64> {
         self.0.get([first, second].as_slice()).map(|row| row[0] - row[1])
     }
 
-    /// Place in `order` of the passage with the likeliest label; the first of equals.
+    /// Index in `order` of the passage with the likeliest label; the first of equals.
     pub fn best(&self, order: &[usize]) -> Option<usize> {
         let row = self.0.get(order)?;
         let better = |best: usize, place: usize| if row[place] > row[best] { place } else { best };
@@ -117,7 +117,7 @@ mod tests {
         assert!(prompts.iter().all(|prompt| order(prompt) == vec![2, 0, 3]));
         assert_eq!(blocks(&prompts), 3);
         let language = task.language.as_ref().unwrap();
-        // The last token of a label is predicted and not evaluated; a label of this tokenizer has two.
+        // The last token of a label is predicted, not evaluated; a label of this tokenizer has two.
         let passages = 3 * task.passages[0].len();
         let prompt_tokens = overhead(language, 3) - 2 + passages + task.query.len();
         assert_eq!(Budget::cost(&prompts).tokens, prompt_tokens + 3);

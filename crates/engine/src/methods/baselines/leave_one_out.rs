@@ -1,9 +1,9 @@
 //! log P(a | q, all) − log P(a | q, all but p): how much less likely the generator's own answer a is without each passage
 //! (AttriBoT's target).
 //!
-//! The zero is a passage that is not missed; below it a passage distracts. **Redundancy hides**: where two passages hold the
-//! answer, neither is missed and both come out near 0. The order of the others is kept, so that the prompts share their
-//! beginnings and a removal only reads what follows it: N (N + 1) / 2 blocks instead of N².
+//! Zero means that the passage is not missed; below zero it distracts. **Redundancy hides**: if two passages hold
+//! the answer, neither is missed and both score near 0. The others keep their order, so that the prompts share
+//! prefixes and a removal only evaluates the passages after it: N (N + 1) / 2 passage evaluations instead of N².
 
 use std::sync::Arc;
 
@@ -43,8 +43,9 @@ struct Without {
 }
 
 impl Attribution for Without {
-    /// All passages first. They are scored again, for one block: both sides of a difference then come from the same kind of
-    /// evaluation, and rounding in the draw, which reads one token at a time, does not look like a utility.
+    /// All passages first. They are scored again, for one passage evaluation. Both sides of a difference then come
+    /// from the same kind of evaluation. Rounding in the draw, which evaluates one token at a time, does not look
+    /// like a utility.
     fn contexts(&self) -> Vec<Vec<usize>> {
         let all = 0..self.passages;
         let without = |left_out: usize| all.clone().filter(|passage| *passage != left_out).collect();

@@ -1,5 +1,5 @@
-//! The prompt that shows a list of labelled passages and asks for their order (RankGPT, Sun et al., 2023; the wording of
-//! rank_llm). The query stands last, so that one list can be asked about several queries for a suffix each.
+//! The prompt that shows a list of labelled passages and asks for their order (RankGPT, Sun et al., 2023; the
+//! wording of rank_llm). The query comes last, so that several queries about one list cost a suffix each.
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction] ([label, as "[A] "] [passage])* [cue: query, task, end of the chat template, "["] [labels]
@@ -23,7 +23,7 @@ pub(super) enum Labels {
 }
 
 impl Labels {
-    /// The label of a place, from 0.
+    /// The label of a position, from 0.
     fn of(self, place: usize) -> String {
         match self {
             Self::Letters => ('A'..='Z').nth(place).unwrap_or('?').to_string(),
@@ -70,7 +70,7 @@ impl Labels {
         Segment::context([&lead[..], query, &task, language.closing(), &bracket].concat())
     }
 
-    /// Tokens of a prompt that are neither passage nor query, without what follows the cue.
+    /// Tokens of a prompt that are neither passage nor query, up to the cue.
     pub fn overhead(self, language: &Language, passages: usize) -> usize {
         let leads: usize = (0..passages.min(WINDOW)).map(|place| self.lead(language, place).len()).sum();
         language.prefix(self.instruction()).tokens.len() + leads + self.cue(language, &[]).tokens.len()
@@ -81,7 +81,7 @@ impl Labels {
     }
 }
 
-/// The list part of the prompt.
+/// The part of the prompt with the list.
 pub(super) struct ListPrompt {
     task: Arc<Task>,
     prefix: Segment,
@@ -96,7 +96,7 @@ impl ListPrompt {
         Ok(Self { task, prefix, leads })
     }
 
-    /// PromptPrefix and labelled passages of at most a window, in this order.
+    /// Prompt prefix and labelled passages of at most a window, in this order.
     pub fn segments(&self, order: &[usize]) -> Vec<Segment> {
         let passage = |&index: &usize| Segment::context(Arc::clone(&self.task.passages[index]));
         let labelled = self.leads.iter().cloned().zip(order.iter().map(passage));

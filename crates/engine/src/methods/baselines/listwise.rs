@@ -1,11 +1,13 @@
 //! Listwise generation: the generator writes the order of the passages (RankGPT; Sun et al., 2023).
 //!
-//! A window of up to 20 passages is labelled `[1]`, `[2]` and so on, and the generator continues `[` with the order, as
-//! `2] > [1] > [3`: greedily, and limited to permutations of the window (`permutation`), so that no output is malformed, repeats
-//! a label or misses one, and nothing has to be repaired. Lists of more than 20 passages are ranked in windows (`windows`).
+//! A window of up to 20 passages is labelled `[1]`, `[2]` and so on, and the generator continues `[` with the
+//! order, as `2] > [1] > [3`. It decodes greedily and can only write permutations of the window (`permutation`), so
+//! no output is malformed, repeats a label or misses one. Lists of more than 20 passages are ranked in windows
+//! (`windows`).
 //!
-//! The order of the request matters much (nDCG@10 of 65.8 from BM25's order, 25.2 from a random one; RankGPT, Table 5), and
-//! small generators cannot write such lists. There is no scale: the utility of a passage is the number of passages minus its rank.
+//! The order of the request matters (nDCG@10 of 65.8 from BM25's order, 25.2 from a random one; RankGPT, Table 5),
+//! and small generators cannot write such lists. There is no scale: the utility of a passage is the number of
+//! passages minus its rank.
 //!
 //! `[12]` in a passage or query would read as a label. It is rewritten to `(12)`, as in rank_llm.
 
@@ -24,7 +26,7 @@ use prefix_scheduler::plan::{Allowed, Grow, Segment, Stop, Token};
 /// Between two labels.
 const SEPARATOR: &str = "] > [";
 
-/// Tokens of a number and a separator, about.
+/// Approximate tokens of a number and a separator.
 const LABEL: usize = 4;
 
 /// Utility is the number of passages minus the rank.
@@ -49,7 +51,7 @@ impl Method for Listwise {
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let passages = request.passages.len();
-        // A vocabulary that does not tell the labels apart is refused when the ranking begins.
+        // A vocabulary whose labels are ambiguous is refused when the ranking begins.
         let answer = labels(language, passages.min(WINDOW)).map_or(0, |labels| labels.most());
         let overhead = Labels::Numbers.overhead(language, passages) + answer;
         Some(PromptShape { longest: passages.min(WINDOW), overhead })

@@ -1,8 +1,8 @@
-//! LongLLMLingua's r_k: how likely the question is after a passage, each passage alone.
+//! LongLLMLingua's r_k: how likely the question is after a single passage.
 //!
-//! As the authors' program (`get_distance_longllmlingua`) has it: the mean log-likelihood of the question and a fixed sentence after
-//! the passage, highest first. The sentence matters: without it NaturalQuestions falls from 77.2 to 75.1 (LongLLMLingua, Table 3).
-//! MOI section 4.1 prints Σ P·log P instead, which scores impossible tokens best.
+//! As in the authors' program (`get_distance_longllmlingua`): the mean log-likelihood of the question and a fixed
+//! sentence after the passage, highest first. Without the sentence, NaturalQuestions falls from 77.2 to 75.1
+//! (LongLLMLingua, Table 3). MOI section 4.1 prints Σ P·log P instead, which scores impossible tokens best.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const SENTENCE: &str = " We can get the answer to this question in the given doc
 /// Utility in nats per token. Raw concatenation without a chat template, as in the authors' program.
 pub(super) struct LongLlmLingua;
 
-/// The beginning-of-sequence token, without which the first passage token would have no predecessor.
+/// The beginning-of-sequence token, so that the first passage token has a predecessor.
 fn prefix(language: &Language) -> Vec<Token> {
     language.tokenizer.template("", true)
 }
@@ -47,7 +47,8 @@ impl Method for LongLlmLingua {
         let has_beginning = !prefix.is_empty();
         let begin = Segment::context(prefix);
         let question = [task.query.clone(), language.text(SENTENCE)].concat();
-        // A passage's last token scores the question's first. Apart from it, the passage is the same for every question.
+        // A passage's last token scores the question's first. The rest of the passage is the same for every
+        // question.
         let prompt = |passage: &Arc<[Token]>| {
             let (before, last) = passage.split_at(passage.len().saturating_sub(1));
             let rest = Segment::scored([last, &question].concat(), last.len());
@@ -56,8 +57,8 @@ impl Method for LongLlmLingua {
         let prompts = task.passages.iter().map(prompt).collect();
         let none = Prompt::scored(vec![begin.clone(), Segment::scored(question.clone(), 0)]);
         let utility = |scores: &Scores, prompt: usize| mean(scores.last(prompt));
-        // Without a token before it, the question's first has no probability, and after nothing at all every question is unlikely:
-        // that is no zero to be above or below of.
+        // Without a token before it, the question's first token has no probability, and every question is unlikely
+        // in an empty prompt: such a zero would be meaningless.
         let ranking = if has_beginning { Pointwise::against } else { Pointwise::shifted };
         Ok(ranking(none, task, prompts, 1.0, utility))
     }

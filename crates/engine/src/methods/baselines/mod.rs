@@ -1,5 +1,5 @@
-//! Methods of the papers that are here to be compared with. On the collections that were tried
-//! (docs/experiments/ranking.md) they gain nothing over the first-stage order, or explain an answer rather than rank.
+//! Methods of the papers, for comparison. On the tested collections (docs/experiments/ranking.md) they gain nothing
+//! over the first-stage order, or explain an answer rather than rank.
 
 pub(super) mod answer_likelihood;
 mod bayes_saliency;

@@ -4,12 +4,14 @@
 //! share of i  =  mean over j of  ½ (P(i | i first) + P(i | j first))
 //! ```
 //!
-//! P(i) is the probability of i's label among the two labels. A preference for the first place adds as much to one order as it
-//! takes from the other, so it cancels. The paper counts a win where both orders agree and half a win otherwise; without
-//! the threshold a narrow preference counts as narrow. The utility is the logit of the share: 0 is a passage that beats
-//! half of the list. It depends on the list, unlike the utility of a method that scores each passage alone.
+//! P(i) is the probability of i's label among the two labels. A preference for the first position adds as much to
+//! one order as it takes from the other, so it cancels. The paper counts a win if both orders agree and half a win
+//! otherwise; without this threshold a narrow preference stays narrow. The utility is the logit of the share: 0
+//! means that a passage beats half of the list. It depends on the list, unlike the utility of a method with
+//! single-passage prompts.
 //!
-//! All pairs are one round, which the driver refuses where it exceeds the budget. First passages are shared: N² blocks.
+//! All pairs are one round; the driver refuses it if it exceeds the budget. First passages are shared: N² passage
+//! evaluations.
 
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use crate::types::{EngineError, RerankRequest};
 use numeric::{descending, real, sigmoid};
 use prefix_scheduler::call::Call;
 
-/// A share is counted as at least this, and at most 1 minus this: utilities lie within ±13.8.
+/// A share counts as at least this, and at most 1 minus this: utilities lie within ±13.8.
 const EPSILON: f64 = 1e-6;
 
 /// Utility in nats: log-odds of the share.
@@ -48,18 +50,18 @@ impl Method for Pairwise {
 struct AllPairs {
     task: Arc<Task>,
     prompt: LabelPrompt,
-    /// The pairs that were asked for, each in both orders; empty before the first round.
+    /// The requested pairs, each in both orders; empty before the first round.
     pairs: Vec<Vec<usize>>,
     rows: LabelRows,
 }
 
-/// P(i | i first) − P(j | j first), in [−1, 1]: twice the mean share of i against j, less 1. Passages with the same text have
-/// exactly 0, where a sum of shares might differ in its last digit, and so keep the given order.
+/// P(i | i first) − P(j | j first), in [−1, 1]: twice the mean share of i against j, minus 1. Passages with the
+/// same text get exactly 0 and so keep the input order; a sum of shares might differ in its last digit.
 fn advantage(rows: &LabelRows, i: usize, j: usize) -> Option<f64> {
     Some(sigmoid(rows.log_odds(i, j)?) - sigmoid(rows.log_odds(j, i)?))
 }
 
-/// Mean advantage of each passage over the others that it was compared with; 0 for one that was not compared.
+/// Mean advantage of each passage over the others that it was compared with; 0 if there are none.
 fn mean_advantages(passages: usize, rows: &LabelRows) -> Vec<f64> {
     let mean = |i: usize| {
         let rivals = (0..passages).filter(|&j| j != i).filter_map(|j| advantage(rows, i, j));
@@ -81,7 +83,8 @@ impl Ranking for AllPairs {
         if !self.pairs.is_empty() || passages < 2 {
             return Ok(None);
         }
-        // Each prompt ends with a token of its own. Those of thousands of passages take gigabytes, and are never allowed.
+        // Each prompt has its own last token. Thousands of passages would need gigabytes and always exceed the
+        // budget.
         let least = passages.saturating_mul(passages - 1).saturating_mul(2);
         if least > budget.tokens {
             return Err(EngineError::Budget { needed: least, allowed: budget.tokens });
@@ -111,7 +114,7 @@ impl Ranking for AllPairs {
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let advantages = mean_advantages(self.task.passages.len(), &self.rows);
-        // The order is that of the shares themselves, because clamped ones are equal.
+        // By the shares themselves, because clamped utilities tie.
         let ranking = descending(&advantages);
         let share = |pair: &[usize]| f64::midpoint(1.0, advantage(&self.rows, pair[0], pair[1]).unwrap_or(0.0));
         let outranks_next = Some(ranking.windows(2).map(share).collect());
@@ -125,7 +128,7 @@ mod tests {
     use super::super::super::tests::{blocks, by_table, label, order, run, task};
     use super::*;
 
-    /// The pairs of thousands of passages take gigabytes, and the most tokens of a request never suffice for them.
+    /// The pairs of thousands of passages take gigabytes, and always exceed a request's token limit.
     #[test]
     fn pairs_beyond_the_budget_are_not_laid_out() {
         let mut ranking = Pairwise.begin(task(100_000)).unwrap();
@@ -166,13 +169,13 @@ mod tests {
         }
     }
 
-    /// Costs of the design notes: 2 N (N − 1) blocks of all prompts of two passages, N² shared, all in one round.
+    /// Costs of the design notes: 2 N (N − 1) passage evaluations without sharing, N² shared, all in one round.
     #[test]
     fn first_passages_are_shared() {
         for n in [2, 10, 20] {
             let ran = run(&Pairwise, n, usize::MAX, &|_| -1.0);
             assert_eq!(ran.rounds.len(), 1);
-            // Two labels a prompt.
+            // Two labels per prompt.
             assert_eq!(ran.rounds[0].len(), 2 * n * (n - 1));
             assert_eq!(blocks(&ran.rounds[0]), n * n);
             assert_eq!(ran.scored.ranking, (0..n).collect::<Vec<_>>(), "ties keep the given order");

@@ -1,12 +1,12 @@
 //! Bubble sort with a few passes from the bottom (pairwise ranking prompting, sliding-K; Qin et al., 2023).
 //!
-//! Each pass goes from the last pair of neighbours to the first, and swaps two where both orders of their prompt prefer the
-//! lower one. Disagreement is a tie and keeps the order. After k passes the first k places are settled. The ranking depends on
-//! the given order; utilities are ranks (N − place) and have no zero.
+//! Each pass goes from the last pair of neighbours to the first, and swaps two if both orders of their prompt
+//! prefer the lower one. Disagreement is a tie and keeps the order. After k passes the first k places are final.
+//! The ranking depends on the input order; utilities are ranks (N − place) and have no zero.
 //!
-//! A pair that was compared is not compared again. A pass starts two places behind the pass before it, where that one can
-//! change nothing any more. The order is that of passes one after the other, in N − 1 + 2 (k − 1) rounds at most, where
-//! one comparison a round would be about k N. Budget: see `sorting`.
+//! No pair is compared twice. A pass starts two places behind the pass before it, when that pass can no longer
+//! change them. The result is that of sequential passes, in at most N − 1 + 2 (k − 1) rounds; one comparison per
+//! round would take about k N rounds. Budget: see `sorting`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::sorting::{Sorted, Sorting};
 use crate::prompt::Language;
 use crate::types::{EngineError, RerankRequest};
 
-/// Passes, and so settled places; at most N − 1.
+/// Passes, and so final places; at most N − 1.
 const PASSES: usize = 10;
 
 /// Utility in ranks: N − place.
@@ -40,7 +40,7 @@ impl Method for PairwiseSliding {
     }
 }
 
-/// True if the lower of two neighbours wins in both orders; `None` before both were compared.
+/// True if the lower of two neighbours wins in both orders; `None` before both orders were compared.
 fn swaps(rows: &LabelRows, upper: usize, lower: usize) -> Option<bool> {
     Some(rows.log_odds(lower, upper)? > 0.0 && rows.log_odds(upper, lower)? < 0.0)
 }
@@ -49,8 +49,8 @@ fn slide(passages: usize, passes: usize, rows: &LabelRows) -> Sorted {
     let mut order: Vec<usize> = (0..passages).collect();
     let mut missing = Vec::new();
     let last = passages.saturating_sub(1);
-    // Place of the lower neighbour of the next pair of a pass. The pass ends where it equals the number of the pass: the places
-    // above are settled.
+    // Place of the lower neighbour of the next pair of a pass. The pass ends when it equals the number of the pass:
+    // the places above are final.
     let mut above = None;
     for pass in 0..passes.min(last) {
         let mut next = last;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use numeric::descending;
 
-    /// One pass after the other, as the paper's program sorts.
+    /// One pass after the other, like the paper's program.
     fn one_by_one(passages: usize, passes: usize, wins: &dyn Fn(usize, usize) -> bool) -> Vec<usize> {
         let mut order: Vec<usize> = (0..passages).collect();
         for pass in 0..passes.min(passages - 1) {
@@ -91,7 +91,7 @@ mod tests {
         order
     }
 
-    /// Comparisons without any order behind them, cycles and ties included.
+    /// Comparisons without a consistent order, including cycles and ties.
     #[test]
     fn passes_at_once_sort_as_passes_one_after_the_other() {
         for seed in 0..200 {
@@ -116,7 +116,8 @@ mod tests {
         }
     }
 
-    /// The worked case of all pairs, sorted: (1,2) both for 1, (1,3) split, (2,3) both for 3. Only 2 and 3 are swapped.
+    /// The worked case of all pairs, sorted: (1,2) both for 1, (1,3) split, (2,3) both for 3. Only 2 and 3 are
+    /// swapped.
     #[test]
     fn a_split_pair_keeps_its_order() {
         let mut rows = LabelRows::default();
@@ -139,15 +140,15 @@ mod tests {
         }
     }
 
-    /// Costs of the design notes, for a list whose comparisons are all needed (worst first): 180 / 580 blocks of all prompts
-    /// and at most 100 / 310 shared, were rounds to keep their cells.
+    /// Costs of the design notes, for a list that needs all comparisons (worst first): 180 / 580 passage
+    /// evaluations without sharing, and at most 100 / 310 shared if rounds share the KV cache.
     #[test]
     fn comparisons_are_made_once() {
         for (n, naive, shared) in [(10, 180, 100), (20, 580, 310)] {
             let table: Vec<f64> = (0..n).map(f64::from).collect();
             let ran = run(&PairwiseSliding, table.len(), usize::MAX, &by_table(&table));
             let all: Vec<Prompt> = ran.rounds.iter().flatten().cloned().collect();
-            // Two labels and two passages a comparison.
+            // Two labels and two passages per comparison.
             assert_eq!(all.len(), naive);
             assert!(blocks(&all) <= shared, "{}", blocks(&all));
             assert!(ran.rounds.len() <= table.len() - 1 + 2 * (PASSES.min(table.len() - 1) - 1));

@@ -1,12 +1,12 @@
-//! Constrained decoding of a permutation: whatever the generator prefers, the sample lists every label exactly once.
+//! Constrained decoding of a permutation: every sample lists each label exactly once.
 //!
-//! A label is followed by a separator. After the tokens drawn so far, those tokens are allowed that continue a label which
-//! is not listed yet: with labels `1`, `2`, `10` and digits as tokens, `1` may be followed by `0` or by the separator, and once
-//! `10` is listed by the separator alone. The tokens of a label and its separator together are never the beginning of another
-//! label's, so that every sample can be read in one way. Separators, and labels without alternative, are forced tokens.
+//! A label is followed by a separator. Each step allows the tokens that continue a label not yet listed. With
+//! labels `1`, `2`, `10` and digits as tokens, `1` may be followed by `0` or by the separator; once `10` is listed,
+//! only by the separator. No label with its separator is a prefix of another, so every sample has one reading.
+//! Separators, and labels without an alternative, are forced tokens.
 //!
-//! The generator chooses token by token. A label of several tokens competes with all labels that begin like it, as in the
-//! free decoding of RankGPT: the first token of `1` also stands for `10` to `19`.
+//! The generator chooses token by token. A label of several tokens competes with all labels that begin like it, as
+//! in RankGPT's free decoding: the first token of `1` also represents `10` to `19`.
 
 use prefix_scheduler::plan::{Allowed, Finish, Stop, Token};
 
@@ -17,19 +17,19 @@ pub(super) struct Permutation {
     items: Vec<Vec<Token>>,
 }
 
-/// The ranking of a sample so far.
+/// The ranking in a partial sample.
 struct Reading {
     /// The labels whose separator is complete, in order.
     listed: Vec<usize>,
-    /// The labels that the tokens after them can become, ascending.
+    /// The labels that the tokens after the listed ones can become, ascending.
     open: Vec<usize>,
     /// The number of these tokens.
     begun: usize,
 }
 
 impl Permutation {
-    /// `None` if the beginning of one label and its separator is another label and its separator: the vocabulary then
-    /// does not tell the labels apart.
+    /// `None` if one label with its separator is a prefix of another with its separator: the vocabulary then makes
+    /// labels ambiguous.
     pub fn new(labels: &[Vec<Token>], separator: &[Token]) -> Option<Self> {
         let items: Vec<Vec<Token>> = labels.iter().map(|label| [label, separator].concat()).collect();
         let distinct = |(index, item): (usize, &Vec<Token>)| {
@@ -67,7 +67,7 @@ impl Permutation {
         }
     }
 
-    /// The labels that a sample has settled, in order: those listed, and the one begun if it can become no other.
+    /// The labels that a sample determines, in order: the listed ones, and the begun one if it is unambiguous.
     fn settled(&self, drawn: &[Token]) -> Vec<usize> {
         let Reading { mut listed, open, begun } = self.read(drawn);
         if let ([label], true) = (&open[..], begun > 0) {
@@ -76,7 +76,7 @@ impl Permutation {
         listed
     }
 
-    /// The order of the labels that a sample gives. Labels that it does not list come last, in the given order.
+    /// The order of the labels in a sample. Labels that it does not list come last, in input order.
     pub fn order(&self, drawn: &[Token]) -> Vec<usize> {
         let mut order = self.settled(drawn);
         let missing: Vec<usize> = (0..self.items.len()).filter(|label| !order.contains(label)).collect();
@@ -99,7 +99,7 @@ impl Allowed for Permutation {
 }
 
 impl Stop for Permutation {
-    /// Ends when one label is left at most, because its place is then known.
+    /// Ends when at most one label is left, because its place is then known.
     fn ended(&self, drawn: &[Token]) -> Option<Finish> {
         (self.settled(drawn).len() + 1 >= self.items.len()).then_some(Finish::StopString)
     }
@@ -124,7 +124,7 @@ mod tests {
         text.bytes().map(Token::from).collect()
     }
 
-    /// Labels 1 to `count`, a token a digit.
+    /// Labels 1 to `count`, one token per digit.
     fn numbers(count: usize) -> Permutation {
         let labels: Vec<Vec<Token>> = (1..=count).map(|label| tokens(&label.to_string())).collect();
         Permutation::new(&labels, &tokens("] > [")).unwrap()
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(order("3] > [1] > [4"), [2, 0, 3, 1]);
         assert_eq!(order("3] > ["), [2, 0, 1, 3]);
         assert_eq!(order(""), [0, 1, 2, 3]);
-        // The design notes': 2 1 3 4.
+        // From the design notes: 2 1 3 4.
         assert_eq!(order("2] > [2] > [7] > [1"), [1, 0, 2, 3]);
         assert_eq!(numbers(11).order(&tokens("1")), (0..11).collect::<Vec<_>>(), "1, 10 or 11");
         assert_eq!(numbers(11).order(&tokens("10"))[0], 9);
@@ -175,7 +175,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-        /// Any tokens at all read as a whole permutation.
+        /// Arbitrary tokens read as a complete permutation.
         #[test]
         fn every_text_is_a_permutation(count in 1_usize..25, text in "[0-9\\]\\[> x]{0,80}") {
             let mut order = numbers(count).order(&tokens(&text));
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Prefers whatever breaks a list: the end of the turn, repeated labels, numbers that are too large; else noise.
+    /// Prefers whatever breaks a list: the end of the turn, repeated labels, too large numbers; otherwise noise.
     fn adversary() -> Arc<Script> {
         Arc::new(|history, token| {
             let mixed =
@@ -195,14 +195,14 @@ mod tests {
             let repeated = if history.last() == Some(&token) { 30.0 } else { 0.0 };
             match token {
                 END => 80.0,
-                // A digit after a digit makes a number that is too large.
+                // A digit after a digit makes a too large number.
                 48..=57 if history.last().is_some_and(|last| (48..=57).contains(last)) => noise + 40.0,
                 _ => noise + repeated,
             }
         })
     }
 
-    /// 10,000 samples under the real scheduler, of 1 to 25 labels, with temperature and without.
+    /// 10,000 samples under the real scheduler, of 1 to 25 labels, with and without temperature.
     #[test]
     fn an_adversary_draws_permutations_only() {
         let capacity = Capacity { cells: 40_000, sequences: 256, batch: 512 };

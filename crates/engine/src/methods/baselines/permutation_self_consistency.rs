@@ -1,13 +1,14 @@
-//! Permutation self-consistency: several orders of the list are ranked, and the ranking that disagrees least with the results is
-//! taken (Tang et al., 2024).
+//! Permutation self-consistency: ranks several orders of the list, and returns the ranking that disagrees least
+//! with the results (Tang et al., 2024).
 //!
-//! The authors shuffle and decode 20 lists. Here the list is rotated 5 times, by a fifth of its length each time, so that every
-//! passage stands, and is labelled, in five places spread over the list; the gains of more orders "sharply diminish". Each order
-//! is ranked by FIRST's row of labels with its "N/A" correction (`first`): it needs no decoding, so a list of 20 costs 100 blocks
-//! and 10 cues, and the labels cannot be malformed.
+//! The authors shuffle and decode 20 lists. Here the list is rotated 5 times, by a fifth of its length each time,
+//! so that every passage appears, and is labelled, at five positions spread over the list; the gains of more orders
+//! "sharply diminish". FIRST's row of labels with its "N/A" correction (`first`) ranks each order. It needs no
+//! decoding, so a list of 20 costs 100 passage evaluations and 10 cues, and the labels cannot be malformed.
 //!
-//! The central ranking is Kemeny's (`fit::aggregate`): exact up to 20 passages, by local search above. It has no scale: the
-//! utility of a passage is minus its rank. `outranks_next` is the share of the orders that rank the passage above the next one.
+//! The central ranking is Kemeny's (`fit::aggregate`): exact up to 20 passages, by local search above. It has no
+//! scale: the utility of a passage is minus its rank. `outranks_next` is the share of the orders that rank the
+//! passage above the next one.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use ::moi::aggregate::Votes;
 use numeric::Interrupt;
 use prefix_scheduler::call::Call;
 
-/// Orders that are ranked.
+/// Orders to rank.
 const ORDERS: usize = 5;
 
 /// Utility is minus the rank.
@@ -45,7 +46,8 @@ impl Method for PermutationSelfConsistency {
     }
 }
 
-/// Rotations of the given order by equal parts of its length; all of them where it has fewer passages than [`ORDERS`].
+/// Rotations of the input order by equal parts of its length; all rotations if there are fewer passages than
+/// [`ORDERS`].
 fn rotations(passages: usize) -> Vec<Vec<usize>> {
     let orders = ORDERS.min(passages);
     let rotated = |number: usize| {
@@ -73,7 +75,7 @@ impl Ranking for Central {
 
     fn finish(&mut self, call: &Call) -> Result<Scored, EngineError> {
         if !self.0.warnings.is_empty() {
-            // Rotations of which some windows were not ranked would vote for their own order.
+            // Rotations with unranked windows would vote for their own order.
             let given: Vec<usize> = (0..self.0.orders.first().map_or(0, Vec::len)).collect();
             let warning =
                 "the token budget does not suffice to rank every rotation: the given order is kept".to_owned();
@@ -116,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Three lists A B C and two B C A: the central ranking is A B C. A stands above B in 3 of 5, B above C in all.
+    /// Three lists A B C and two B C A: the central ranking is A B C. A is above B in 3 of 5, B above C in all.
     #[test]
     fn hand_worked() {
         let rankings = [vec![vec![0, 1, 2]; 3], vec![vec![1, 2, 0]; 2]].concat();

@@ -1,19 +1,18 @@
-//! Self-consistency over orders: the generator answers with many orders of the passages, and the answer given most often is
-//! taken (the baseline of Lee et al., section 4.1, after Wang et al., 2023).
+//! Self-consistency over orders: the generator answers with many orders of the passages, and the most frequent
+//! answer wins (the baseline of Lee et al., section 4.1, after Wang et al., 2023).
 //!
-//! 30 random orders, one greedy answer each. Answers are compared by their normalised words, as exact match compares them
-//! (`metrics::lexical`). Of equally frequent answers the one with the larger sum of log-likelihoods is taken, then the one seen
-//! first.
+//! 30 random orders, one greedy answer each. Answers are compared by their normalised words, like exact match
+//! (`metrics::lexical`). Ties: the larger sum of log-likelihoods, then the earlier answer.
 //!
-//! The baseline gives an answer, not a ranking. The ranking is ours: a passage is useful if the generator gives the consensus
-//! more often when the passage stands early.
+//! The baseline gives an answer, not a ranking. The ranking is ours: a passage is useful if the generator gives the
+//! consensus more often when the passage is early in the prompt.
 //!
 //! ```text
 //! utility of passage p = correlation, over the orders, of [p stands in the first half] and [the answer is the consensus]
 //! ```
 //!
-//! Between -1 and 1; 0 if every order gives the same answer. 30 orders are few: its standard error is near 0.18 for a passage
-//! without effect. The share of the consensus is in the warnings.
+//! Between -1 and 1; 0 if every order gives the same answer. With 30 orders the standard error is near 0.18 for a
+//! passage without effect. The warnings report the share of the consensus.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ use numeric::real;
 use prefix_scheduler::call::Call;
 use rag_metrics::lexical::words;
 
-/// Orders that are answered with; fewer where there are fewer.
+/// Orders to answer with; fewer if the list has fewer.
 const ORDERS: usize = 30;
 
 /// Utility is a correlation.
@@ -70,7 +69,7 @@ impl Method for SelfConsistency {
     }
 }
 
-/// Orders that a list of so many passages is answered with.
+/// Orders to answer with for a list of `passages`.
 fn needed(passages: usize) -> usize {
     ORDERS.min(factorial(passages))
 }
@@ -83,7 +82,7 @@ struct Answering {
     answers: Vec<Answer>,
 }
 
-/// An answer as far as it is compared.
+/// The compared part of an answer.
 struct Answer {
     text: String,
     /// Sum over its tokens, in nats.
@@ -139,7 +138,7 @@ impl Ranking for Answering {
     }
 }
 
-/// The answers of the consensus.
+/// The answers equal to the consensus.
 fn consensus(answers: &[Answer]) -> Vec<bool> {
     let normalised: Vec<Vec<String>> = answers.iter().map(|answer| words(&answer.text)).collect();
     let mut best: Option<(usize, f64, usize)> = None;
@@ -154,8 +153,9 @@ fn consensus(answers: &[Answer]) -> Vec<bool> {
     normalised.iter().map(|text| best.is_some_and(|(_, _, first)| *text == normalised[first])).collect()
 }
 
-/// Correlation (phi) of standing in the first half, rounded up, with agreement; 0 if either is the same in all orders. From counts,
-/// so that passages with the same counts tie: the seed decides in which order sums of deviations are rounded.
+/// Correlation (phi) of being in the first half, rounded up, with agreement; 0 if either is constant over the
+/// orders. Computed from counts, so that passages with the same counts tie: rounding of sums of deviations would
+/// depend on the seed.
 fn utilities(passages: usize, orders: &[Vec<usize>], agrees: &[bool]) -> Vec<f64> {
     let (all, agreeing) = (real(orders.len()), real(agrees.iter().filter(|agrees| **agrees).count()));
     let correlation = |passage: usize| {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(consensus(&answers(&[("", -1.0)])), [false]);
     }
 
-    /// Passage 0 early: Paris twice of two; passage 1 early: once of two; passage 2 late in both.
+    /// Passage 0 early: Paris in two of two; passage 1 early: in one of two; passage 2 late in both.
     #[test]
     fn utilities_by_hand() {
         let orders = [vec![0, 1, 2, 3], vec![0, 2, 1, 3], vec![3, 1, 2, 0], vec![3, 2, 1, 0]];
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(utilities(1, &[], &[]), [0.0]);
     }
 
-    /// Passages 0 and 1 are early in four orders each, of which three agree: phi is 2/8 for both.
+    /// Passages 0 and 1 are early in four orders each, three of which agree: phi is 2/8 for both.
     #[test]
     fn equal_correlations_tie() {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].map(Vec::from);

@@ -1,6 +1,8 @@
-//! Semantic utility: by how much a passage alone moves the generator's belief toward what it says with the whole list.
+//! Semantic utility: by how much a single passage moves the generator's belief toward its belief with the whole
+//! list.
 //!
-//! It is `DeltaSePer` (Dai et al., section 4) with the meanings of the generator's own answers in place of reference answers:
+//! It is `DeltaSePer` (Dai et al., section 4) with the meanings of the generator's answers in place of reference
+//! answers:
 //!
 //! ```text
 //! m_c, π_c      meanings of 10 answers drawn with all passages, and their weights (clusters of mutual entailment)
@@ -8,11 +10,11 @@
 //! utility of p  S(p) - S(no passage)
 //! ```
 //!
-//! `m_c` is judged by the answer that founded its cluster. Between -1 and 1; 0 if the passage alone moves the belief
-//! nowhere. The judged answers draw the same random numbers in every context, so the standard error is paired. It is that of
-//! the answers with p and without; the meanings are taken as given. The answers that give the meanings draw other random
-//! numbers: with the same ones, a passage that has the effect of the whole list would be judged against its own answers, and
-//! each answer supports itself. An empty answer has no meaning: it founds none and supports none.
+//! `m_c` is judged by the answer that founded its cluster. Between -1 and 1; 0 if the passage does not move the
+//! belief. The judged answers use the same random numbers in every context, so the standard error is paired. It
+//! covers the answers with and without p; the meanings count as fixed. The answers that give the meanings use other
+//! random numbers: otherwise a passage with the effect of the whole list would be judged against its own answers,
+//! and each answer supports itself. An empty answer has no meaning: it founds no cluster and supports none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +57,7 @@ impl Method for SemanticUtility {
 
     fn drawn(&self, request: &RerankRequest) -> usize {
         let options = options(request);
-        // None, all, and each alone.
+        // None, all, and each passage.
         let contexts = request.passages.len().saturating_add(2);
         contexts.saturating_mul(options.count().saturating_mul(options.most_tokens()))
     }
@@ -87,7 +89,7 @@ enum Step {
     Done(Box<Scored>),
 }
 
-/// An answer as far as it is measured.
+/// The measured part of an answer.
 #[derive(Debug, Clone)]
 struct Answer {
     /// May be empty.
@@ -95,7 +97,7 @@ struct Answer {
     likelihood: Likelihood,
 }
 
-/// No passage, all of them, and each alone. The only passage of a list stands for both.
+/// No passage, all passages, and each passage. If a list has one passage, its context serves as both.
 fn contexts(passages: usize) -> Vec<Vec<usize>> {
     let alone = (0..passages).map(|passage| vec![passage]);
     [Vec::new(), (0..passages).collect()].into_iter().chain(alone).collect()
@@ -103,9 +105,9 @@ fn contexts(passages: usize) -> Vec<Vec<usize>> {
 
 /// The context without passages.
 const NONE: usize = 0;
-/// The context with all of them, whose answers give the meanings.
+/// The context with all of them; its answers give the meanings.
 const WHOLE: usize = 1;
-/// The context with the first passage alone.
+/// The context with only the first passage.
 const FIRST: usize = 2;
 
 impl Measuring {
@@ -165,7 +167,7 @@ impl Ranking for Measuring {
             Some(judging) => Step::Judge(Box::new(judging)),
             None => {
                 let kept = Scored::by_utility(vec![0.0; self.task.passages.len()], 1.0);
-                // Without an answer no passage changes it.
+                // Without an answer no passage can change it.
                 Step::Done(Box::new(Scored { warnings: vec![EMPTY.to_owned()], has_zero: true, ..kept }))
             }
         };
@@ -187,16 +189,16 @@ struct Drawn {
     texts: Vec<Option<usize>>,
 }
 
-/// Answers whose meanings are being judged. Pairs are of numbers of texts: premise, hypothesis.
+/// Answers whose meanings are being judged. Pairs hold text numbers: premise, hypothesis.
 struct Judging {
     texts: Texts,
     drawn: Vec<Drawn>,
-    /// Of the answers with the whole list that are not empty.
+    /// Clusters the non-empty answers with the whole list.
     clusterer: Clusterer,
-    /// Number of the text of each of these answers, and their weights.
+    /// The text number of each of these answers, and their weights.
     whole: (Vec<usize>, Vec<f64>),
     verdicts: HashMap<(usize, usize), Verdict>,
-    /// The pairs that were asked for last.
+    /// The pairs that were requested last.
     asked: Vec<(usize, usize)>,
 }
 
@@ -233,14 +235,14 @@ impl Judging {
         }))
     }
 
-    /// The pairs of texts that the clusterer waits for, each beside its own name of it.
+    /// The pairs of texts that the clusterer waits for, each with the clusterer's name for it.
     fn clustering(&self) -> Vec<((usize, usize), (usize, usize))> {
         let first = self.clusterer.representatives();
         let number = |text: usize| self.whole.0[first[text]];
         self.clusterer.needed().into_iter().map(|pair| (pair, (number(pair.0), number(pair.1)))).collect()
     }
 
-    /// Every answer with one passage or none against every meaning; none while there are no meanings.
+    /// Every answer with one passage or none against every meaning; empty until there are meanings.
     fn comparisons(&self) -> Vec<(usize, usize)> {
         let Some(clusters) = self.clusterer.finish() else { return Vec::new() };
         let meanings: Vec<usize> = clusters.founders.iter().map(|&founder| self.whole.0[founder]).collect();
@@ -249,7 +251,7 @@ impl Judging {
         answers.flat_map(|&answer| meanings.iter().map(move |&meaning| (answer, meaning))).collect()
     }
 
-    /// The pairs to be judged next; none when all are.
+    /// The pairs to judge next; empty when all are judged.
     fn open(&mut self) -> Vec<(usize, usize)> {
         let clustering = self.clustering().into_iter().map(|(_, pair)| pair);
         let mut open: Vec<(usize, usize)> = clustering.collect();
@@ -263,7 +265,7 @@ impl Judging {
         open
     }
 
-    /// Takes in the verdicts of [`Judging::open`].
+    /// Adds the verdicts of [`Judging::open`].
     fn absorb(&mut self, verdicts: &[Verdict]) {
         self.verdicts.extend(self.asked.drain(..).zip(verdicts.iter().copied()));
         loop {

@@ -1,13 +1,13 @@
-//! Heap sort whose comparisons hold a parent and its children at once (setwise prompting; Zhuang et al., 2023).
+//! Heap sort whose comparisons hold a parent and its children together (setwise prompting; Zhuang et al., 2023).
 //!
-//! One prompt shows a node of the heap and its c = 3 children; the likeliest label of one row of logits is the best of them.
-//! The best passage is taken from the root ten times. Places after the tenth keep the given order. Equal labels keep the
-//! parent. Each set is asked for in one order only, so a preference for a place is not cancelled. Utilities are ranks
-//! (N − place) and have no zero.
+//! One prompt shows a node of the heap and its c = 3 children; the likeliest label of one row of logits is the best
+//! of them. The best passage is taken from the root ten times. Places after the tenth keep the input order. Equal
+//! labels keep the parent. Each set is scored in one order only, so a preference for a position is not cancelled.
+//! Utilities are ranks (N − place) and have no zero.
 //!
-//! Nodes of one level have no descendants in common: a round holds all of them while the heap is built. Afterwards each round
-//! is one prompt, at most nine times the height of the heap. Budget: see `sorting`; places that were not taken keep the
-//! given order.
+//! Nodes of one level have no descendants in common: while the heap is built, a round holds all of them. Afterwards
+//! each round is one prompt, at most nine times the height of the heap. Budget: see `sorting`; unsorted places keep
+//! the input order.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::types::{EngineError, RerankRequest};
 
 /// Children of a node of the heap.
 const CHILDREN: usize = 3;
-/// Places that are sorted.
+/// Places to sort.
 const PLACES: usize = 10;
 
 /// Utility in ranks: N − place.
@@ -51,7 +51,7 @@ fn heap_sort(passages: usize, places: usize, rows: &LabelRows) -> Sorted {
     Sorted { order: [taken, rest].concat(), missing }
 }
 
-/// Moves the best passages from the heap to `taken`, in order. Returns the comparisons without which it cannot go on.
+/// Moves the best passages from the heap to `taken`, in order. Returns the comparisons that it needs to continue.
 fn sort(heap: &mut [usize], taken: &mut Vec<usize>, places: usize, rows: &LabelRows) -> Vec<Vec<usize>> {
     // The first node of each level, the root first.
     let levels: Vec<usize> = std::iter::successors(Some(0), |first| Some(CHILDREN * first + 1))
@@ -78,7 +78,7 @@ fn sort(heap: &mut [usize], taken: &mut Vec<usize>, places: usize, rows: &LabelR
     Vec::new()
 }
 
-/// Moves a passage down to where it is better than its children. The error is the comparison that is missing.
+/// Moves a passage down until it is better than its children. The error is the missing comparison.
 fn sift_down(heap: &mut [usize], mut node: usize, rows: &LabelRows) -> Result<(), Vec<usize>> {
     loop {
         let first = CHILDREN * node + 1;
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(sorted(4, 1, &mut row_of(&[0.0, 0.0, 1.0, 0.0])), (vec![2, 0, 1, 3], 1));
     }
 
-    /// The recursive heap sort of the authors' program, one comparison after the other.
+    /// The recursive heap sort of the authors' program, one comparison at a time.
     fn by_recursion(passages: usize, places: usize, best: &dyn Fn(&[usize]) -> usize) -> Vec<usize> {
         fn heapify(heap: &mut [usize], size: usize, node: usize, best: &dyn Fn(&[usize]) -> usize) {
             if CHILDREN * node + 1 < size {
@@ -161,7 +161,7 @@ mod tests {
         [top, rest].concat()
     }
 
-    /// Choices without any order behind them: a set's best is a hash of the set.
+    /// Choices without a consistent order: a set's best is a hash of the set.
     #[test]
     fn levels_at_once_sort_as_nodes_one_after_the_other() {
         let value = |seed: u64, set: &[usize], place: usize| {
@@ -189,7 +189,8 @@ mod tests {
         }
     }
 
-    /// Means over random scores of the design notes: 15 / 29 / 82 prompts and 55 / 113 / 327 blocks of all prompts.
+    /// Means over random scores, from the design notes: 15 / 29 / 82 prompts and 55 / 113 / 327 passage evaluations
+    /// without sharing.
     #[test]
     fn comparisons_are_as_many_as_the_heap_needs() {
         for (n, prompts, naive) in [(10, 15.0, 55.0), (20, 29.0, 113.0), (100, 82.0, 327.0)] {
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn a_round_holds_a_level_and_labels_share_their_prompt() {
         let ran = run(&Setwise, 13, usize::MAX, &by_table(&[0.0; 13]));
-        // Nodes 1 to 3 have children; the root follows. Four labels a node.
+        // Nodes 1 to 3 have children; the root follows. Four labels per node.
         assert_eq!((ran.rounds[0].len(), ran.rounds[1].len()), (12, 4));
         assert_eq!(blocks(&ran.rounds[0]), 12);
         let sets: Vec<Vec<usize>> = ran.rounds[0].iter().map(|prompt: &Prompt| order(prompt)).collect();

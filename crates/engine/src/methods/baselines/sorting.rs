@@ -1,13 +1,14 @@
-//! Sorting by comparisons that the generator makes, in rounds.
+//! Sorting in rounds by the generator's comparisons.
 //!
-//! A sort is a pure function of the comparisons made so far. It runs from the given order as far as they reach, and says which
-//! comparisons it needs next. After each round it runs again from the start: that costs look-ups and no tokens, and no
-//! comparison is made twice. What a sort needs at once is independent, so a round holds all of it.
+//! A sort is a pure function of the comparisons made so far. It starts from the input order, goes as far as they
+//! allow, and returns the comparisons it needs next. After each round it runs again from the start: that costs
+//! look-ups but no tokens, and no comparison is made twice. Comparisons needed at the same time are independent, so
+//! one round holds all of them.
 //!
 //! Every round adds comparisons and a sort needs a bounded number of them, so the rounds are bounded.
 //!
-//! **Budget.** The driver refuses a request whose first round exceeds it. A later round that exceeds it is not asked for: the
-//! ranking is the order so far, and a warning says so.
+//! **Budget.** The driver refuses a request whose first round exceeds it. If a later round exceeds it, the ranking
+//! is the order so far, with a warning.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::label_prompt::{LabelPrompt, LabelRows};
 use crate::types::EngineError;
 use prefix_scheduler::call::Call;
 
-/// A sort as far as the comparisons reach.
+/// A sort as far as the comparisons allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sorted {
     /// All passages, best first as far as known.
@@ -25,7 +26,7 @@ pub(super) struct Sorted {
     pub missing: Vec<Vec<usize>>,
 }
 
-/// Sorts so many passages by these comparisons.
+/// Sorts this many passages by these comparisons.
 pub(super) type Sort = fn(usize, &LabelRows) -> Sorted;
 
 /// A sort in progress.
@@ -72,7 +73,7 @@ impl Ranking for Sorting {
         Ok(Some(prompts))
     }
 
-    /// No comparison is made twice, so prompts differ in their last passage at least.
+    /// No comparison is made twice, so prompts differ at least in their last passage.
     fn shares(&self) -> usize {
         self.compared - 1
     }
@@ -81,7 +82,7 @@ impl Ranking for Sorting {
         let made = self.rows.len();
         self.rows.absorb(&self.asked, scores);
         if self.rows.len() == made {
-            // Without progress the same round would be asked for without end.
+            // Without progress the same round would repeat forever.
             return Err(EngineError::Internal("a round of a sort has no scores".into()));
         }
         Ok(())
@@ -114,7 +115,7 @@ mod tests {
             let mut ranking = short.scored.ranking.clone();
             ranking.sort_unstable();
             assert_eq!(ranking, (0..12).collect::<Vec<_>>());
-            // The first round is always asked for; the driver refuses it.
+            // The first round is always requested; the driver refuses it.
             let mut none = method.begin(super::super::super::tests::task(12)).unwrap();
             let asked = none
                 .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None }, &Call::local())

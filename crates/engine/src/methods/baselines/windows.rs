@@ -1,9 +1,9 @@
 //! Sliding windows: a list too long for one prompt is ranked window by window, back to front (RankGPT; Sun et al., 2023).
 //!
-//! Windows of 20 passages move by 10, so the best 10 of a window compete again in the next one and a passage can rise from
-//! the end of the list to its head. A passage cannot fall by more than a window. The windows are those of rank_llm: the last
-//! one is cut at the head of the list. (The loop of RankGPT ranks nothing where the list is shorter than a window, and
-//! misses the first places of a list of 25; rank_llm's own misses a list of exactly 10.)
+//! Windows of 20 passages move by 10, so the best 10 of a window compete again in the next one and a passage can
+//! rise from the end of the list to its head. A passage cannot fall by more than a window. The windows follow
+//! rank_llm: the last one is cut at the head of the list. (RankGPT's loop ranks nothing if the list is shorter than
+//! a window, and misses the first places of a list of 25; rank_llm's misses a list of exactly 10.)
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use prefix_scheduler::call::Call;
 
 /// Most passages of a window.
 pub(super) const WINDOW: usize = 20;
-/// Places by which a window lies before the previous one.
+/// Places from one window to the next.
 const STEP: usize = 10;
 
-/// The windows of a list, in the order in which they are ranked. A single passage needs none.
+/// The windows of a list, in ranking order. A single passage needs none.
 pub(super) fn windows(passages: usize) -> Vec<Range<usize>> {
     let mut windows = Vec::new();
     let mut end = passages;
@@ -43,15 +43,16 @@ pub(super) trait WindowRanker: Send {
     fn utilities(&self, scores: &Scores, first: usize, order: &[usize]) -> Vec<f64>;
 }
 
-/// One or several orders of all passages, ranked window by window side by side. A round is one window of every order.
+/// One or several orders of all passages, ranked in parallel window by window. A round is one window of every
+/// order.
 pub(super) struct Sliding<W> {
     ranker: W,
-    /// The orders, as far as they are ranked.
+    /// The orders, as ranked so far.
     pub orders: Vec<Vec<usize>>,
     windows: Vec<Range<usize>>,
-    /// Windows that were ranked.
+    /// Ranked windows.
     ranked: usize,
-    /// Prompts of each order in the round whose scores are awaited.
+    /// Prompts per order in the round whose scores are awaited.
     prompts: usize,
     /// Utility of each passage in the last window of the first order.
     utilities: Vec<f64>,
@@ -67,8 +68,8 @@ impl<W: WindowRanker> Sliding<W> {
         Self { ranker, orders, windows, ranked: 0, prompts: 0, utilities, warnings: Vec::new() }
     }
 
-    /// The prompts of the next window; `None` at the end. The driver refuses a first window that exceeds the budget; a later
-    /// one ends the ranking with a warning.
+    /// The prompts of the next window; `None` at the end. The driver refuses a first window that exceeds the
+    /// budget; if a later one does, the ranking ends with a warning.
     pub fn next_window(&mut self, budget: &Budget) -> Option<Vec<Prompt>> {
         let window = self.windows.get(self.ranked)?;
         let rounds: Vec<Vec<Prompt>> =
@@ -115,8 +116,8 @@ impl<W: WindowRanker> Ranking for Sliding<W> {
         Ok(())
     }
 
-    /// The first order. The utilities of a single window are the ranker's; those of different windows cannot be compared, so
-    /// that several windows give the rank alone.
+    /// The first order. The utilities of a single window are the ranker's. Those of different windows are not
+    /// comparable, so several windows give only ranks.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let warnings = std::mem::take(&mut self.warnings);
         let order = self.orders.first().cloned().unwrap_or_default();
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(windows(30), [10..30, 0..20]);
         let hundred = windows(100);
         assert_eq!((hundred.len(), hundred[0].clone(), hundred[8].clone()), (9, 80..100, 0..20));
-        // 180 blocks, as in the design notes.
+        // 180 passage evaluations, as in the design notes.
         assert_eq!(hundred.iter().map(ExactSizeIterator::len).sum::<usize>(), 180);
         for passages in 2..200 {
             let windows = windows(passages);

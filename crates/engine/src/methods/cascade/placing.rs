@@ -1,12 +1,13 @@
-//! Values and places of passages that different stages of the cascade have placed.
+//! Values and places of passages from different stages of the cascade.
 
 use crate::methods::scored::complete;
 use crate::types::RankingStage;
 
-/// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
-/// stage that placed it: refined utilities of the first places say nothing of the others. One that stage 3 puts below the best of the
-/// others stays before it, with that one's value. What was not read is not a number; it comes last, in the order of `free`, which
-/// also breaks ties, and gets the lowest value of what was read, and not above 0.
+/// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has
+/// the value of the stage that placed it, because refined utilities of the first places are not comparable with the
+/// others. If stage 3 puts a passage below the best of the others, it stays before that one, with its value. Values
+/// of passages that were not evaluated are not numbers. These come last, in the order of `free`, which also breaks
+/// ties, and get the lowest value of the evaluated ones, at most 0.
 pub fn placed(stages: &[RankingStage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
     let of_stage = |(place, stage): (usize, &RankingStage)| match stage {
         RankingStage::Together => together[place],

@@ -19,8 +19,8 @@ use prefix_scheduler::call::Call;
 pub(super) struct Moi;
 
 impl Moi {
-    /// At work on passages whose scores alone, and that of no passage, are known already. They are not asked for again. The design
-    /// must hold every passage alone, as that of prefixes does.
+    /// Begins with known single-passage scores and the score of no passage, so that they are not evaluated again.
+    /// The design must hold single passages, as the design of prefixes does.
     pub fn begin_known(task: Arc<Task>, alone: Vec<f64>, none: f64) -> Result<Box<dyn Ranking>, EngineError> {
         let observed = |(passage, &score): (usize, &f64)| Observation { order: vec![passage], score };
         let observations = alone.iter().enumerate().map(observed).collect();
@@ -49,13 +49,13 @@ impl Method for Moi {
         true
     }
 
-    /// A design reduced to a smaller budget has the unit and the zero of the whole design.
+    /// A design reduced to a smaller budget has the same unit and zero as the whole design.
     fn uncalibrated(&self, request: &RerankRequest) -> Option<&'static str> {
         let design = MoiOptions { fit_budget: false, ..request.moi.clone() };
         design.asks_for_moi().then_some("is calibrated with its default options, and this request sets others")
     }
 
-    /// A prior has a weight for each passage.
+    /// A prior has one weight per passage.
     fn tells_copies_apart(&self, request: &RerankRequest) -> bool {
         request.moi.position_prior.is_some()
     }
@@ -71,13 +71,13 @@ impl Method for Moi {
     }
 }
 
-/// Most passages. Squares of more take seconds and gigabytes before their fit would be refused.
+/// Most passages. With more, their squares take seconds and gigabytes before the fit would be refused.
 const MOST: usize = 1_000;
 
-/// An order whose prompt is scored.
+/// An order to score.
 struct Probe {
     order: Vec<usize>,
-    /// Part of the design, or only there to settle the direction of the bias.
+    /// True if it is part of the design; otherwise it only determines the direction of the bias.
     in_design: bool,
 }
 
@@ -85,7 +85,7 @@ struct Probe {
 #[derive(Clone)]
 struct Evidence {
     observations: Vec<Observation>,
-    /// log P(query | passage) of each passage alone, in nats; not a number where it is missing.
+    /// Single-passage scores log P(query | passage), in nats; not a number if missing.
     anchor: Vec<f64>,
     /// log P(query | no passage), in nats.
     none: Option<f64>,
@@ -98,7 +98,7 @@ struct MoiRanking {
     probes: Vec<Probe>,
     evidence: Evidence,
     fitted: Option<Estimate>,
-    /// Rounds of prompts that were scored.
+    /// Scored rounds of prompts.
     rounds: usize,
 }
 
@@ -120,11 +120,11 @@ impl MoiRanking {
         self.task.passages.len()
     }
 
-    /// The orders as probes; with `anchors` also every passage alone, which as first beginnings are nearly free and settle the
-    /// direction of the bias.
+    /// The orders as probes. With `anchors` also each single passage: as prompt prefixes they are nearly free, and
+    /// they determine the direction of the bias.
     fn probes(&self, orders: Vec<Vec<usize>>, anchors: bool) -> Vec<Probe> {
         let alone: HashSet<usize> = orders.iter().filter(|order| order.len() == 1).map(|order| order[0]).collect();
-        // Observations of the first round; later rounds ask for nothing that was observed.
+        // Observations of the first round; later rounds do not repeat them.
         let observed = |order: &Vec<usize>| self.evidence.observations.iter().any(|one| one.order == *order);
         let orders = orders.into_iter().filter(|order| !observed(order));
         let mut probes: Vec<Probe> = orders.map(|order| Probe { order, in_design: true }).collect();
@@ -141,14 +141,13 @@ impl MoiRanking {
         let mut prompts: Vec<Prompt> =
             probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect();
         if !joint && self.fitted.is_none() && self.evidence.none.is_none() {
-            // The first round brings the zero of the utilities.
+            // The first round includes the zero of the utilities.
             prompts.push(self.prompt.with(&self.task, &[], false));
         }
         prompts
     }
 
-    /// Operations of the fit of these prompts and of those that were scored before, against what one request may take
-    /// ([`work::LARGEST`]).
+    /// Operations for the fit of these prompts and the earlier ones; [`work::LARGEST`] bounds them per request.
     fn work(&self, probes: &[Probe]) -> u64 {
         let scored = self.evidence.observations.iter().map(|observation| observation.order.len());
         let asked = probes.iter().filter(|probe| probe.in_design).map(|probe| probe.order.len());
@@ -156,7 +155,7 @@ impl MoiRanking {
         work::estimate(self.passages(), lengths, true, &self.options().settings())
     }
 
-    /// Refuses a design whose fit would take too long, before its prompts are scored.
+    /// Refuses a design with a too long fit, before its prompts are scored.
     fn check_work(&self, probes: &[Probe]) -> Result<(), EngineError> {
         let work = self.work(probes);
         if work > work::LARGEST {
@@ -169,7 +168,7 @@ impl MoiRanking {
         Ok(())
     }
 
-    /// The design as asked for, or with `fit_budget` of the largest size whose prompts fit the budget.
+    /// The requested design; with `fit_budget`, the largest design whose prompts fit the budget.
     fn first_round(&self, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (request, n) = (&self.task.request, self.passages());
         let of_size = |size: Size| -> Result<Vec<Probe>, EngineError> {
@@ -182,7 +181,7 @@ impl MoiRanking {
             return Ok(probes);
         }
         let sizes = Size::descending(self.options(), n);
-        // Cost falls with the size, so the largest that fits is found by bisection.
+        // Cost falls with the size, so bisection finds the largest that fits.
         let (mut too_large, mut fits) = (0, sizes.len());
         while too_large < fits {
             let middle = usize::midpoint(too_large, fits);
@@ -201,18 +200,18 @@ impl MoiRanking {
         }
     }
 
-    /// True if another round may follow so many that refine the first.
+    /// True if another round may follow after `refined` refining rounds.
     fn refines_after(&self, refined: usize) -> bool {
         self.options().scheme() == Scheme::Adaptive && refined < self.options().rounds.unwrap_or(3)
     }
 
-    /// Passages of the prompts that refine.
+    /// Passages in the prompts of refining rounds.
     fn refined_length(&self) -> usize {
         self.options().depth(self.passages()).unwrap_or(2).max(1)
     }
 
-    /// Further prompts where the fit is least sure of the first places; none when they are settled, the budget is spent or
-    /// nothing is left to score.
+    /// Further prompts for the least certain of the first places; empty when they are decided, the budget is spent
+    /// or no order is left to score.
     fn next_round(&self, fitted: &Estimate, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (options, n) = (self.options(), self.passages());
         let goal = adaptive::Goal {
@@ -236,8 +235,8 @@ impl MoiRanking {
         Ok(probes)
     }
 
-    /// Adds the scores that are there to the evidence. A score of the query alone anchors the direction; what is fitted is the
-    /// outcome that was asked for.
+    /// Adds the available scores to the evidence. Scores of the query anchor the direction; the fit uses the
+    /// requested outcome.
     fn gather(&self, evidence: &mut Evidence, scores: &Scores) {
         let joint = self.joint();
         if scores.len() > self.probes.len() && scores.is_complete(self.probes.len()) {
@@ -255,8 +254,9 @@ impl MoiRanking {
         }
     }
 
-    /// Shifts the fitted utilities so that 0 means "no better than no passage": their mean becomes that of the one-passage scores over
-    /// the score without passages. The fit sets differences only; the level of its scores is that of longer prompts.
+    /// Shifts the fitted utilities so that 0 means "no better than no passage": their mean becomes the mean of the
+    /// single-passage scores minus the score without passages. The fit only determines differences; the level of
+    /// its scores belongs to longer prompts.
     fn zero(&self, utilities: &[f64]) -> Option<f64> {
         let known = self.evidence.anchor.iter().all(|score| score.is_finite());
         let none = self.evidence.none.filter(|_| known)?;
@@ -284,7 +284,7 @@ impl Ranking for MoiRanking {
         Ok(Some(prompts))
     }
 
-    /// Rounds that refine ask for orders of one length that were not scored.
+    /// Refining rounds request orders of one length that were not scored.
     fn shares(&self) -> usize {
         if self.refines_after(self.rounds) { self.refined_length() - 1 } else { 0 }
     }
@@ -309,7 +309,7 @@ impl Ranking for MoiRanking {
         let mut evidence = self.evidence.clone();
         self.gather(&mut evidence, partial);
         if evidence.observations.is_empty() {
-            // So far only passages alone were scored: their own order is the best there is.
+            // Only single passages were scored so far: their order is the best available.
             let alone = evidence.anchor.iter().enumerate().filter(|(_, score)| score.is_finite());
             let alone = alone.map(|(passage, &score)| Observation { order: vec![passage], score });
             evidence.observations = alone.collect();
@@ -355,7 +355,7 @@ impl Ranking for MoiRanking {
 fn warnings(fitted: &Estimate) -> Vec<String> {
     let mut warnings = Vec::new();
     let several = fitted.ranking.len() > 1;
-    // Equal scores leave nothing for the prior to decide.
+    // With equal scores the prior has nothing to decide.
     if several && !fitted.diagnostics.identifiable && fitted.diagnostics.r2.is_some() {
         warnings
             .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
@@ -377,7 +377,8 @@ mod tests {
     use super::*;
     use crate::methods::tests::{noise, order, run_on, task};
 
-    /// The rounds that refine begin with passages whose states the first one announced; the last of them announces none.
+    /// The refining rounds begin with passages that the first round announced for the KV cache; the last one
+    /// announces none.
     #[test]
     fn adaptive_rounds_share_what_was_announced() {
         let mut task = Arc::into_inner(task(8)).unwrap();

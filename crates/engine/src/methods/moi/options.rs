@@ -81,7 +81,7 @@ impl MoiOptions {
                 let problem = format!("{} weights given for {passages} passages", prior.len());
                 return Err(EngineError::invalid("moi.position_prior", problem));
             }
-            // The fit would refuse it, too, but after all prompts were scored.
+            // The fit would also refuse it, but only after scoring all prompts.
             if self.monotone && increases(prior) {
                 let problem = "must not increase where moi.monotone says that the weights must not";
                 return Err(EngineError::invalid("moi.position_prior", problem));
@@ -93,7 +93,7 @@ impl MoiOptions {
         Ok(())
     }
 
-    /// Refuses values that are wrong for any list and method, used or not.
+    /// Refuses values that are invalid for every list and method, used or not.
     pub(crate) fn check_options(&self) -> Result<(), EngineError> {
         open("moi.sigma2", self.sigma2)?;
         open("moi.settle_probability", self.settle_probability)?;
@@ -122,7 +122,7 @@ impl MoiOptions {
             monotone: self.monotone,
             prior: self.position_prior.clone(),
             starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
-            // One-passage scores are log P(query | passage), so they are no observations of the joint outcome.
+            // Single-passage scores are log P(query | passage), so they are not observations of the joint outcome.
             anchors: if self.outcome == MoiOutcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
@@ -139,7 +139,7 @@ fn open(field: &str, value: Option<f64>) -> Result<(), EngineError> {
     }
 }
 
-/// The size of a design, which is reduced to fit a budget.
+/// The size of a design, which may be reduced to fit a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub orders: usize,
@@ -147,7 +147,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The size that the options select, before any reduction.
+    /// The selected size, before any reduction.
     pub fn asked(options: &MoiOptions, passages: usize) -> Self {
         Self { orders: options.count(passages), depth: options.depth(passages) }
     }
@@ -164,9 +164,9 @@ impl Size {
     }
 }
 
-/// The prompts of a design; each lists passage indices of the request by position. Random and Latin designs are drawn
-/// over the passages sorted by id, so that the prompts do not depend on the order of the request. Cyclic and pruned
-/// designs rotate the order of the request.
+/// The prompts of a design; each lists passage indices of the request by position. Random and Latin designs are
+/// drawn over the passages sorted by id, so that the prompts do not depend on the order of the request. Cyclic and
+/// pruned designs rotate the order of the request.
 ///
 /// # Errors
 /// [`FitError::Interrupted`]. Latin squares of many passages take seconds.
@@ -193,7 +193,7 @@ pub(super) fn prompts(
     Ok(drawn.into_iter().map(|order| order.into_iter().map(|place| by_id[place]).collect()).collect())
 }
 
-/// The passages sorted by id: an order that does not depend on that of the request.
+/// The passages sorted by id: independent of the order of the request.
 pub(super) fn by_id(passages: &[Passage]) -> Vec<usize> {
     let mut sorted: Vec<usize> = (0..passages.len()).collect();
     sorted.sort_by(|&left, &right| passages[left].id.cmp(&passages[right].id));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(design::blocks(&beginnings).1, 20);
     }
 
-    /// Passages are cut so that the longest prompt fits, so it must not be thought longer than it is.
+    /// Passages are cut so that the longest prompt fits, so its length must not be overestimated.
     #[test]
     fn no_prompt_is_longer_than_the_longest() {
         let schemes = [Scheme::Random, Scheme::Cyclic, Scheme::Latin, Scheme::Trie, Scheme::Pruned, Scheme::Prefix];

@@ -1,4 +1,4 @@
-//! The three methods on answers whose likelihood after every list of passages is given, without a model.
+//! The three methods with given likelihoods of the answer after every list of passages, without a model.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use prefix_scheduler::plan::{Finish, NodeId, Plan};
 use prefix_scheduler::scheduler::generator::Sample;
 use prefix_scheduler::scripted::{ByteTokenizer, END};
 
-/// Passages are tokens from here on; text is bytes.
+/// Token numbers from here on are passages; text is bytes.
 const PASSAGE: Token = 1_000;
 const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None };
 
@@ -30,7 +30,7 @@ fn order(prompt: &Prompt) -> Vec<usize> {
     first.filter_map(|token| usize::try_from(token - PASSAGE).ok()).collect()
 }
 
-/// Blocks of prompts, each shared beginning counted once.
+/// Passage evaluations of prompts; a shared prefix counts once.
 fn blocks(prompts: &[Prompt]) -> usize {
     let mut plan = Plan::new();
     for prompt in prompts {
@@ -39,7 +39,7 @@ fn blocks(prompts: &[Prompt]) -> usize {
     (0..plan.len()).filter(|node| plan.path(NodeId(*node)).last().is_some_and(|token| *token >= PASSAGE)).count()
 }
 
-/// Gives a prompt of each likelihood to a method, whose answer `drawn` is. Also returns the rounds.
+/// Gives a method the likelihoods of its prompts, with the answer `drawn`. Also returns the rounds.
 fn run(
     method: &dyn Method,
     n: usize,
@@ -62,7 +62,7 @@ fn run(
             let (path, grown) = prompt.add_to(&mut plan);
             let sum = likelihood(&order(prompt));
             if grown.is_some() {
-                // All of it is the first token's. What ends the answer is unlikely and does not count.
+                // All of it is the first token's. The end token is unlikely and does not count.
                 let mut log_probabilities = vec![0.0; drawn.len()];
                 log_probabilities[0] = sum;
                 log_probabilities[drawn.len() - 1] -= 100.0;
@@ -116,7 +116,7 @@ fn answer_likelihood_by_hand() {
         [0, 1, 2] => -1.0,
         [0] => -6.0,
         [1] => -2.0,
-        // The third alone, and none.
+        // The third only, and none.
         _ => -5.0,
     };
     let (scored, _) = run(&AnswerLikelihood, 3, &tokens(" Ada\n"), likelihood);
@@ -124,7 +124,7 @@ fn answer_likelihood_by_hand() {
     assert_eq!((scored.ranking, scored.unit), (vec![1, 2, 0], 4.0));
 }
 
-/// All passages came back with "no zero" as the reason, where a usual answer of the method has one.
+/// All passages came back with "no zero" as the reason, although a usual answer of the method has one.
 #[test]
 fn an_answer_that_no_passage_makes_likelier_has_the_methods_zero() {
     for method in methods() {
@@ -142,7 +142,8 @@ fn one_passage() {
         let (scored, rounds) = run(method, 1, &tokens(" a\n"), likelihood);
         assert_eq!((scored.ranking, rounds.len()), (vec![0], 2), "{}", method.name());
         match method.name() {
-            // Half the difference of the logits a token, less the penalty, scaled back: (0.5 d / 2 - 0.01) · 2 · 2.
+            // Half the difference of the logits per token, minus the penalty, scaled back: (0.5 d / 2 - 0.01) · 2 ·
+            // 2.
             "context-cite" => {
                 let logit = |l: f64| l - (1.0 - l.exp()).ln();
                 close(&scored.utilities, &[logit(-1.0) - logit(-4.0) - 0.04]);
@@ -191,7 +192,7 @@ fn the_drawn_tokens_are_scored_without_what_ended_them() {
     }
 }
 
-/// The counts of the design notes, where the answer's own N blocks are named apart.
+/// The counts of the design notes, which list the answer's own N passage evaluations separately.
 #[test]
 fn shared_blocks() {
     for n in [1, 2, 10, 20] {
@@ -199,7 +200,7 @@ fn shared_blocks() {
         let (forward, backward, cited) = (rounds(&AnswerLikelihood), rounds(&LeaveOneOut), rounds(&ContextCite));
         assert!([&forward, &backward, &cited].iter().all(|rounds| blocks(&rounds[0]) == n));
         assert_eq!((blocks(&forward[1]), blocks(&backward[1])), (n, n * (n + 1) / 2));
-        // No passage, and 32 subsets or as many as there are.
+        // No passage, and 32 subsets or all of them.
         assert_eq!(cited[1].len(), 1 + 32.min(1 << n));
         let naive: usize = cited[1].iter().map(|prompt| order(prompt).len()).sum();
         assert!(blocks(&cited[1]) <= naive);
@@ -211,7 +212,7 @@ fn shared_blocks() {
     }
 }
 
-/// Both rounds are refused before the first, and one token more lets the first begin.
+/// Both rounds are refused before the first; with one token more the first begins.
 #[test]
 fn a_second_round_that_cannot_fit_is_refused_before_the_first() {
     for method in methods() {
@@ -237,13 +238,13 @@ fn the_longest_prompt_has_room_for_the_answer() {
         assert_eq!(shape.longest, 3);
         let prompts = method.begin(Arc::clone(&task)).unwrap().next(&UNBOUNDED, &Call::local()).unwrap().unwrap();
         let longest = Budget::cost(&prompts).path_cells;
-        // The last token of the answer is drawn and not read.
+        // The last token of the answer is drawn, not evaluated.
         assert!(longest < shape.overhead + task.query.len() + 3, "{longest}");
         assert!(find(method.name()).is_some());
     }
 }
 
-/// The subsets depend on the seed alone, so equal requests score equal prompts.
+/// The subsets depend only on the seed, so equal requests score equal prompts.
 #[test]
 fn equal_tasks_score_equal_prompts() {
     let orders = || {

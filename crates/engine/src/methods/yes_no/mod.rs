@@ -1,15 +1,15 @@
-//! Yes or No after each passage alone (relevance generation; Liang et al., 2022).
+//! Yes or No in single-passage prompts (relevance generation; Liang et al., 2022).
 //!
 //! ```text
 //! utility of p  =  log P(Yes | p) − log P(No | p)  −  (log P(Yes | "N/A") − log P(No | "N/A"))
 //! ```
 //!
-//! The prompt is that of the judgement of relevance (`engine::judgement`). A reader prefers one of the two words before it has
-//! read anything; the second difference removes that: 0 is a passage that says as much as none. The difference is the same
-//! for all passages, so it moves scores and not the order.
+//! The prompt is the judgement of relevance (`engine::judgement`). A generator prefers one of the two words for any
+//! passage; the second difference removes that preference: at 0 a passage is as good as none. The difference is the
+//! same for all passages, so it shifts scores but keeps the order.
 //!
-//! A causal reranker has a prompt and words of its own (`prompt`). Nothing is subtracted there, and 0 does not mean "no better than
-//! none": a relevance was trained, or only an order.
+//! A causal reranker has its own prompt and words (`prompt`). Nothing is subtracted there, and 0 does not mean "no
+//! better than none": the model was trained for relevance, or only for an order.
 
 mod prompt;
 
@@ -27,7 +27,7 @@ pub use prompt::words;
 /// The text of a passage without content.
 const NO_CONTENT: &str = "N/A";
 
-/// Utility in nats: log-odds of Yes, above those without content.
+/// Utility in nats: log-odds of Yes, minus the log-odds without content.
 pub(super) struct YesNo;
 
 impl Method for YesNo {
@@ -79,7 +79,7 @@ impl Method for YesNo {
     }
 }
 
-/// The warning if the method asks a causal reranker in a way that it was not trained for.
+/// The warning if the method asks a causal reranker otherwise than it was trained.
 pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static str> {
     let other = language.yes_no() != YesNoPrompt::Generic && !method.knows_rerankers();
     other.then_some(
@@ -87,14 +87,14 @@ pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static
     )
 }
 
-/// The ranking by a reranker's own prompt. Query and prompt prefix are shared by all passages.
+/// The ranking by a reranker's own prompt. All passages share prompt prefix and query.
 fn by_reranker(prompt: &RerankerPrompt, task: Arc<Task>, language: &Language) -> Box<dyn Ranking> {
     let prefix = prompt.prefix(language, &task.request.prefix);
     let query = Segment::context(prompt.query(language, &task.request.query));
     let closing = prompt.closing(language, &task.request.prefix);
     let words = prompt.scored(language);
     let of_passage = |passage: &Arc<[Token]>| {
-        // One segment, so that no state is kept of a passage behind one query.
+        // One segment, so that no passage is cached after one query.
         let passage = Segment::context([passage, &closing[..]].concat());
         let shared = [prefix.clone(), query.clone(), passage];
         words.iter().map(move |word| Prompt::scored(shared.iter().chain([word]).cloned().collect())).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ fn by_reranker(prompt: &RerankerPrompt, task: Arc<Task>, language: &Language) ->
     Pointwise::boxed(task, prompts, 1.0, utility)
 }
 
-/// Log-odds of Yes over No after a passage, whose two prompts follow each other.
+/// Log-odds of Yes over No after a passage; its two prompts are adjacent.
 fn log_odds(scores: &Scores, passage: usize) -> f64 {
     scores.last(2 * passage).iter().sum::<f64>() - scores.last(2 * passage + 1).iter().sum::<f64>()
 }
@@ -125,8 +125,8 @@ mod tests {
         prompt.segments.last().is_some_and(|verdict| verdict.tokens[1] == Token::from(b'Y'))
     }
 
-    /// The worked case of the design notes: log P(Yes) -1.2 and log P(No) -0.4 are -0.8, a score of 0.310, where the prompt
-    /// without content is indifferent. Where it says -1 and -0.5, which is -0.5, the utility is -0.3.
+    /// The worked case of the design notes: log P(Yes) -1.2 and log P(No) -0.4 give -0.8, a score of 0.310, if the
+    /// prompt without content is indifferent. If it gives -1 and -0.5, that is -0.5, the utility is -0.3.
     #[test]
     fn the_label_bias_is_subtracted() {
         for (without, utility, score) in [([-0.7, -0.7], -0.8, 0.310), ([-1.0, -0.5], -0.3, 0.426)] {
@@ -150,7 +150,7 @@ mod tests {
         assert!((ran.scored.utilities[2] + 2.0).abs() < 1e-9, "3 less 5 without content");
     }
 
-    /// A causal reranker is asked for its words behind one query, and for nothing without a passage.
+    /// A causal reranker's words are scored after one query, with no prompt without a passage.
     #[test]
     fn a_rerankers_prompts_share_opening_and_query() {
         let task = task(3);
@@ -163,13 +163,13 @@ mod tests {
         let [prefix, query, passage, word] = &prompts[1].segments[..] else { panic!("four segments") };
         assert!(passage.tokens.starts_with(&task.passages[1]));
         assert_eq!((language.tokenizer.detokenize(&word.tokens).as_str(), word.reads), ("Yes", Reads::Logit));
-        // The bytes of the words but for the last one, which is predicted and not evaluated.
+        // The bytes of the words except the last one, which is predicted and not evaluated.
         let passages: usize =
             prompts.iter().map(|prompt| prompt.segments[2].tokens.len() + word.tokens.len() - 1).sum();
         assert_eq!(Budget::cost(&prompts).tokens, prefix.tokens.len() + query.tokens.len() + passages);
     }
 
-    /// Costs of the design notes: N blocks and N suffixes; here one more of each, without content.
+    /// Costs of the design notes: N passage evaluations and N suffixes; here one more of each, without content.
     #[test]
     fn both_words_share_their_prompt() {
         let n = 10;

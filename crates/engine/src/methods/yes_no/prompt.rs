@@ -1,4 +1,4 @@
-//! The prompts of causal rerankers, each as its model was trained with it. The query stands before the passage.
+//! The prompts of causal rerankers, as used in their training. The query comes before the passage.
 //!
 //! ```text
 //! [prompt prefix: chat template, instruction, lead] [query, lead] [passage, end of the chat template] [word, scored]
@@ -10,7 +10,7 @@
 //! | bge-gemma | `Yes` | the logit of Yes | FlagEmbedding, inference/reranker/decoder_only/base.py |
 //! | mxbai-base, mxbai-large | `1`, `0` | log P(1) − log P(0) − 4.5 or 6, so that 0 is the half of its normalised scores | mxbai-rerank, mxbai_rerank_v2.py |
 //!
-//! Texts are tokenised in the parts in which their programs do it.
+//! Texts are tokenised in the same parts as in the models' programs.
 
 use crate::prompt::Language;
 use crate::types::PromptPrefix;
@@ -23,9 +23,9 @@ use prefix_scheduler::plan::{Segment, Token};
 pub(super) struct RerankerPrompt {
     /// Template text before the user's message.
     before: &'static str,
-    /// The instruction where the caller gives none; empty if the prompt has none then.
+    /// The instruction if the caller gives none; may be empty.
     instruction: &'static str,
-    /// Before and after an instruction that stands before the query.
+    /// Before and after an instruction that precedes the query.
     instruct: Option<[&'static str; 2]>,
     /// Before the query.
     query: &'static str,
@@ -33,11 +33,11 @@ pub(super) struct RerankerPrompt {
     joined: &'static str,
     /// The words, tokenised separately.
     apart: &'static [&'static str],
-    /// Behind the passage, tokenised apart; an instruction that stands there takes the place of the last one.
+    /// After the passage, tokenised separately; an instruction there replaces the last one.
     behind: &'static [&'static str],
     /// Template text before the answer.
     after: &'static str,
-    /// The word of a relevant passage, and that of another one where it counts.
+    /// The word of a relevant passage, and of an irrelevant one if that counts.
     words: (&'static str, Option<&'static str>),
     /// Subtracted from the difference of the words' log-probabilities.
     half: f64,
@@ -103,7 +103,7 @@ impl RerankerPrompt {
         }
     }
 
-    /// The utility of a passage by what is read of its words, in their order.
+    /// The utility of a passage from the scores of its words, in order.
     pub fn utility(&self, read: impl Iterator<Item = f64>) -> f64 {
         let signed = read.zip([1.0, -1.0]).map(|(value, sign)| sign * value);
         signed.sum::<f64>() - self.half
@@ -113,7 +113,7 @@ impl RerankerPrompt {
         std::iter::once(self.words.0).chain(self.words.1)
     }
 
-    /// The segments that are read of each passage, one a word.
+    /// The scored segments of each passage, one per word.
     pub fn scored(&self, language: &Language) -> Vec<Segment> {
         let segment = |word: &str| match self.words.1 {
             Some(_) => Segment::scored(language.text(word), 0),
@@ -129,20 +129,20 @@ impl RerankerPrompt {
         }
     }
 
-    /// The tokens before the query, equal for all queries of an instruction.
+    /// The tokens before the query, equal for all queries with the same instruction.
     pub fn prefix(&self, language: &Language, prefix: &PromptPrefix) -> Segment {
         let instruction = self.instruction(prefix);
         let lead = match self.instruct {
             Some([before, after]) if !instruction.is_empty() => format!("{before}{instruction}{after}{}", self.query),
             _ => self.query.to_owned(),
         };
-        // Nothing but the beginning of the sequence may stand before it.
+        // Only the beginning of the sequence may precede it.
         let before = language.tokenizer.template(self.before, true);
         let text = if self.before.is_empty() { language.tokenizer.first_text(&lead) } else { language.text(&lead) };
         Segment::context([before, text].concat())
     }
 
-    /// A trimmed query, up to where the passage begins.
+    /// A trimmed query, up to the start of the passage.
     pub fn query(&self, language: &Language, query: &str) -> Vec<Token> {
         let text = language.text(&format!(" {}{}", query.trim(), self.joined));
         text.into_iter().chain(self.apart.iter().flat_map(|part| language.text(part))).collect()
@@ -151,7 +151,7 @@ impl RerankerPrompt {
     /// The tokens between a passage and the answer.
     pub fn closing(&self, language: &Language, prefix: &PromptPrefix) -> Vec<Token> {
         let behind = self.behind.iter().flat_map(|part| language.text(part));
-        // An instruction that does not stand before the query stands here.
+        // An instruction that does not precede the query goes here.
         let instruction = if self.instruct.is_none() { language.text(self.instruction(prefix)) } else { Vec::new() };
         behind.chain(instruction).chain(language.tokenizer.template(self.after, false)).collect()
     }
@@ -164,10 +164,10 @@ impl RerankerPrompt {
     }
 }
 
-/// The tokens that answer a prompt; none for the generic one, whose words may have several.
+/// The tokens that answer a prompt; none for the generic one, whose words may have several tokens.
 ///
 /// # Errors
-/// The word that is no single token of this vocabulary: what the model was trained to answer is not in it.
+/// The word that is not a single token of this vocabulary, so that the model cannot give its trained answer.
 pub fn words(prompt: YesNoPrompt, tokenizer: &dyn Tokenizer) -> Result<Vec<Token>, String> {
     let Some(own) = RerankerPrompt::of(prompt) else { return Ok(Vec::new()) };
     let token = |word: &str| match tokenizer.text(word)[..] {
@@ -192,7 +192,7 @@ mod tests {
         let prompt = RerankerPrompt::of(prompt).unwrap();
         let plain = |tokens: &[Token]| language.tokenizer.detokenize(tokens);
         let query = prompt.query(&language, " who? ");
-        // A sequence begins with its token, also where no frame stands before the text.
+        // A sequence begins with its token, even if no chat template precedes the text.
         assert_eq!(prompt.prefix(&language, &prefix).tokens[0], 256);
         let [lead, closing] = [prompt.prefix(&language, &prefix).tokens.to_vec(), prompt.closing(&language, &prefix)];
         let known = lead.len() + query.len() + closing.len() + 1;

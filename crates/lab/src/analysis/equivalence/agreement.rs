@@ -42,7 +42,8 @@ impl Quality {
     }
 }
 
-/// A measure on the candidates of every question. Intervals draw whole questions: candidates of one are not independent.
+/// A measure on the candidates of every question. Intervals draw whole questions, because candidates of one
+/// question are not independent.
 pub(super) fn quality(questions: &[Vec<Judged>], statistics: &Statistics) -> Quality {
     let over = |of: fn(&[Judged]) -> Option<f64>, how: Option<Resampling>| estimate(questions, of, how);
     // Statistics that sort have fewer resamples.
@@ -85,8 +86,8 @@ fn correlation(kind: Correlation, all: &[Judged]) -> Option<f64> {
     Some(kind.of(&scores(all), &labels)?.value)
 }
 
-/// F1 and accuracy of every measure by answering system, as in the paper. `None` if the data name no system, one, or
-/// too many.
+/// F1 and accuracy of every measure by answering system, as in the paper. `None` if the data name no system, one,
+/// or too many.
 pub(super) fn by_system(
     answers: &[Answer<'_>],
     measures: &[(&'static str, Vec<Vec<Judged>>)],

@@ -1,10 +1,10 @@
 //! Agreement of passage labels with the answer from the whole list (Salemi and Zamani, *Evaluating Retrieval Quality in
 //! Retrieval-Augmented Generation*, Table 1 and Fig. 1).
 //!
-//! The generator answers from each passage by itself and from the first k passages. A passage's label by a measure is
-//! that measure of its answer (Eq. 1). Metrics over the labels of the first k passages are then correlated, over
+//! The generator answers from each passage separately and from the first k passages. A passage's label by a measure
+//! is that measure of its answer (Eq. 1). Metrics over the labels of the first k passages are then correlated, over
 //! questions, with the measure of the answer from the first k. The paper's baselines are: the passage contains the
-//! answer, given labels, and the generator's judgement of the passage's relevance.
+//! answer, the labels in the data, and the generator's judgement of the passage's relevance.
 
 mod show;
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn the_threshold_of_the_data_applies_to_provenance_only() {
     let report = EragCorrelation.report(&answers, &Settings { threshold: 2.0, ..settings() }).unwrap();
     // RR by token F1 counts from 0.5 on, for all grades of the data: 0, 0, 1/2, 1/2.
     near(figure(&report, "tau-b of RR by token-f1 with token-f1"), 4.0 / 24.0_f64.sqrt());
-    // RR by the given labels counts from 2 on: 0, 1/2, 0, 1/2. Three pairs are ordered, one is not, two are tied.
+    // RR by the data's labels counts from 2 on: 0, 1/2, 0, 1/2. Three pairs are ordered, one is not, two are tied.
     near(figure(&report, "tau-b of RR by provenance with token-f1"), 2.0 / 24.0_f64.sqrt());
     assert!(
         report.notes.iter().any(|note| note.contains("at least 0.5, and the data's own (provenance) of at least 2."))

@@ -1,10 +1,10 @@
 //! Does a measure of retrieval need the number of relevant documents (Schwartz, Vasilyev and Sawaya, *How important is
 //! Recall for Measuring Retrieval Quality?*, sections 2 and 3)?
 //!
-//! The generator answers from the first K passages, for every K. The measures of the top K (`metrics::recall`) are correlated with
-//! the quality of the answers, over lists and cut-offs, at every alpha. F and recall need N, the number of relevant
-//! documents in the whole collection (`relevant` of a list); Fe needs a list of 2K; T, T', nDCG and precision need
-//! neither.
+//! The generator answers from the first K passages, for every K. The measures of the top K (`metrics::recall`) are
+//! correlated with the quality of the answers, over lists and cut-offs, at every alpha. F and recall need N, the
+//! number of relevant documents in the whole collection (`relevant` of a list); Fe needs a list of 2K; T, T', nDCG
+//! and precision need neither.
 
 mod pool;
 mod show;

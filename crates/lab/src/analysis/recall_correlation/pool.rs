@@ -11,9 +11,9 @@ use rag_metrics::rank::{Grading, Kind, Metric, Ranking};
 use rag_metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas};
 use rag_metrics::resample::Statistics;
 
-/// A measure and the answer's quality by list, one entry per sample; `None` if the measure is not defined.
+/// A measure and the answer's quality by list, one entry per sample; `None` if the measure is undefined.
 type Places = Vec<Placed>;
-/// A measure and the answer's quality for the samples of one list; `None` if the measure is not defined.
+/// A measure and the answer's quality for the samples of one list; `None` if the measure is undefined.
 type Placed = Vec<Option<(f64, f64)>>;
 
 /// The samples of one list: one per cut-off.
@@ -24,7 +24,7 @@ pub(super) type Listed = Vec<Sample>;
 pub(super) enum Measure {
     /// With an alpha to choose.
     Weighed(Family),
-    /// nDCG whose ideal is that of the list's own first K, as in the paper.
+    /// nDCG with the ideal of the list's first K, as in the paper.
     Ndcg,
     Precision,
     Recall,
@@ -54,7 +54,7 @@ impl Measure {
         }
     }
 
-    /// Data that the measure needs besides the labels of the top K.
+    /// Data that the measure needs in addition to the labels of the top K.
     pub const fn needs(self) -> &'static str {
         match self {
             Self::Weighed(Family::F) | Self::Recall => "N",
@@ -63,7 +63,7 @@ impl Measure {
         }
     }
 
-    /// Its value; `None` if it is not defined. Only measures with an alpha read `alpha`.
+    /// Its value; `None` if undefined. Only measures with an alpha use `alpha`.
     fn of(self, sample: &Sample, alpha: f64) -> Option<f64> {
         // Equal lists must tie in spite of rounding errors.
         let value = match self {

@@ -250,7 +250,7 @@ fn verdict(reached: &[Reached], about: &About<'_>) -> String {
         let is = by_side(&gain, ["more than", "less than", "within the error of", "against"]);
         Some(format!("{is} {} ({})", measure.name(), other.mean.cell(3)))
     };
-    // Precision is left out: T at alpha 1 is precision less 1, so T at its best alpha never does worse.
+    // Precision is left out: T at alpha 1 is precision minus 1, so T at its best alpha never does worse.
     let others = [Measure::Weighed(Family::F), Measure::Recall, Measure::Ndcg];
     let others: Vec<String> = others.into_iter().filter_map(against).collect();
     let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };

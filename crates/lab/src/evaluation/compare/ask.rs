@@ -32,7 +32,7 @@ pub(super) struct Outcome {
     /// `score` of each passage, in the order of the list; empty for a row without scores.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f64>,
-    /// `outranks_next` of each place but the last; empty for a row without it.
+    /// `outranks_next` of each place except the last; empty for a row without it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outranks: Vec<f64>,
     /// Expected Kendall's tau between the ranking and the true one; absent if no fit has all passages.
@@ -97,7 +97,7 @@ pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<
 }
 
 /// Lets one method that the scorer scores, and one that the generator scores, rank two lists like these without a
-/// budget. A budget bounds nothing until the models have shown their speed, and a first turn does not show it. The
+/// budget. A budget has no effect until the models have shown their speed, and a first turn does not show it. The
 /// passages differ from those of the lists, so that the lists are not cached.
 pub(super) async fn warm_up(settings: &Settings, backend: &Backend, questions: &[Question]) -> Result<(), Refusal> {
     for by_scorer in [true, false] {
@@ -138,7 +138,7 @@ async fn warm_up_with(
     Ok(())
 }
 
-/// BM25 inside the list. Its numbers are not probabilities, so it reports no scores.
+/// BM25 within the list. Its numbers are not probabilities, so it reports no scores.
 fn lexical(question: &Question) -> Outcome {
     let started = Instant::now();
     let texts: Vec<String> = question.list.passages.iter().map(Passage::whole_text).collect();
@@ -184,11 +184,11 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
     let scores: Option<Vec<f64>> = scores.into_iter().collect();
     let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
     let scores = complete.ok_or_else(|| Refusal::Question("the answer does not rank every passage once".to_owned()))?;
-    // Stored only if every place but the last has one, because they are read by place.
+    // Stored only if every place except the last has one, because they are used by place.
     let outranks: Option<Vec<f64>> =
         answer.results.iter().take(count.saturating_sub(1)).map(|result| result.outranks_next).collect();
     let outranks = outranks.unwrap_or_default();
-    // A stage that fits a few passages says nothing about the others.
+    // A stage that fits a few passages does not cover the others.
     let fitted = answer.results.iter().all(|result| result.standard_error.is_some());
     let expected_tau = answer.diagnostics.filter(|_| fitted).map(|diagnostics| diagnostics.expected_tau);
     let usage = answer.usage.unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::study::mean::Gain;
 use rag_metrics::multiple::holm_of;
 use rag_metrics::resample::{Compared, Statistics};
 
-/// A measure of rankings besides that of the verdict, against the two rows that need no model.
+/// A measure of rankings other than the verdict's, against the two rows that need no model.
 #[derive(Debug, Clone)]
 pub struct OtherGains {
     /// Its position in [`super::row::MEASURES`].
@@ -24,9 +24,9 @@ pub(super) fn compare(first: &Row, second: &Row, measure: usize, statistics: &St
     statistics.compare(&first, &second)
 }
 
-/// The rows from `first` on minus the row `base`: one family of tests. Rows with another prompt format are not tested
-/// here, but against the same methods as configured. `None` if no question was ranked by both: this is not a difference
-/// of 0.
+/// The rows from `first` on minus the row `base`: one family of tests. Rows with another prompt format are not
+/// tested here, but against the same methods as configured. `None` if no question was ranked by both: this is not a
+/// difference of 0.
 pub(super) fn over(
     rows: &[Row],
     base: usize,

@@ -30,7 +30,7 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     let named = |frame: Option<PromptFormat>, of: &str| {
         frame.map_or_else(String::new, |frame| format!(", {of} {}", frame.name()))
     };
-    // If there is a scorer, its prompts rank.
+    // If there is a scorer, its prompts determine the ranking.
     let frame = match (&models.scorer, settings.by_generator) {
         (Some(_), false) => named(models.scorer_frame, "frame"),
         (Some(_), true) => {
@@ -67,9 +67,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
          of any two questions, that `score` orders rightly."
             .into(),
     ];
-    // No calibration applies to a request with an opening, or in this process if prompt formats are compared.
+    // No calibration applies to a request with a prompt prefix, or in this process if prompt formats are compared.
     let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
-    // A calibration learnt with other models is stored, and not applied.
+    // A calibration for other models is stored, but not applied.
     let applied = |row: &MethodRow| {
         let name = row.name();
         summary.groups.iter().flat_map(|group| &group.rows).any(|one| one.calibrated && one.name == name)

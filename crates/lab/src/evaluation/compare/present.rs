@@ -94,9 +94,9 @@ impl Writer<'_> {
         mean.cell(digits)
     }
 
-    /// A difference from the row `base` in a measure, given by its name and its position in [`MEASURES`]: a figure, and
-    /// its cells. The ratio is that of the two rows. Its goal is 1, and is met if the difference is also significant
-    /// after Holm's adjustment at the 5 % level. An untested difference has no goal.
+    /// A difference from the row `base` in a measure, which is identified by its name and its position in
+    /// [`MEASURES`]: a figure, and its cells. The ratio compares the two rows. Its goal is 1, and is met if the
+    /// difference is also significant after Holm's adjustment at the 5 % level. An untested difference has no goal.
     fn gain(&mut self, row: &Row, (measure, at): (&str, usize), base: &str, gain: Option<&Gain>) -> [String; 3] {
         let Some(gain) = gain else { return [NONE; 3].map(str::to_owned) };
         let of_base = self.group.rows.iter().find(|other| other.name == base);
@@ -130,7 +130,7 @@ impl Writer<'_> {
             let cell = |(mean, at): (&Mean, usize)| {
                 let measure = MEASURES[at];
                 let cell = writer.mean(row, measure.name, measure.unit, *mean, measure.digits);
-                // The input order costs nothing, which is not a measurement.
+                // The input order costs nothing, but that is not a measurement.
                 if row.name == GIVEN && at == SECONDS { "0".to_owned() } else { cell }
             };
             Some(row.measures.iter().zip(0..).map(cell).collect())
@@ -255,7 +255,7 @@ fn points(rows: &[Row], cost: usize, unit: f64) -> Vec<Series> {
     rows.iter().filter_map(point).collect()
 }
 
-/// A row's mean over that of another row, on the questions that both ranked, as for their difference; `None` if the
+/// A row's mean divided by another row's, on the questions that both ranked, as for their difference; `None` if the
 /// other mean is not above 0.
 fn ratio(own: &[Option<f64>], base: &[Option<f64>]) -> Option<f64> {
     let both = own.iter().zip(base).filter_map(|(own, base)| own.zip(*base));

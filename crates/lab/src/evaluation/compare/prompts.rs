@@ -31,7 +31,7 @@ impl<'a> Changes<'a> {
         Self { frame, gains, refused }
     }
 
-    /// The method with the largest gain from the format, of those with a gain that is significant at a level.
+    /// The method with the largest gain from the format, among those with a gain that is significant at a level.
     fn gains(&self, level: f64) -> Option<(&'a str, &'a Gain)> {
         let gains = self.gains.iter().copied().filter(|(_, gain)| gain.is_significant(level, 1.0));
         gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
@@ -43,9 +43,9 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// The format to take; `None` if none were compared. A format is taken if a method gains significantly after Holm's
-/// adjustment, no method loses significantly, and no question was refused. Of several formats, the one with the largest
-/// gain is taken.
+/// The recommended format; `None` if none were compared. A format is recommended if a method gains significantly
+/// after Holm's adjustment, no method loses significantly, and no question was refused. Of several formats, the one
+/// with the largest gain is chosen.
 pub(super) fn verdict(rows: &[Row], frames: &[PromptFormat], level: f64) -> Option<String> {
     let all: Vec<Changes<'_>> = frames.iter().map(|frame| Changes::of(rows, *frame)).collect();
     let tested = |changes: &Changes<'_>| changes.gains.iter().any(|(_, gain)| gain.adjusted.is_some());
@@ -131,7 +131,7 @@ mod tests {
         let mut untested = row("moi+plain", 0.2, 0.01);
         untested.over_base.as_mut().unwrap().adjusted = None;
         assert!(of(&[untested]).unwrap().contains("no verdict"));
-        // A row with the caller's opening has the configured format.
+        // A row with the caller's prompt prefix has the configured format.
         assert_eq!(of(&[row("moi+opening", 0.3, 0.001)]), None);
     }
 }

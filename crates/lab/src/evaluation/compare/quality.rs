@@ -22,8 +22,9 @@ pub struct Quality {
     pub tau: Option<Tau>,
 }
 
-/// Quality of `expected_tau`, with Kendall's tau of the ranking with the labels: over pairs of a relevant and another
-/// passage, the share of pairs in the right order minus the share of the others. The labels do not order other pairs.
+/// Quality of `expected_tau`, with Kendall's tau of the ranking with the labels: over pairs of a relevant and an
+/// irrelevant passage, the share in the right order minus the share in the wrong order. The labels do not order
+/// other pairs.
 #[derive(Debug, Clone)]
 pub struct Tau {
     /// Mean of `expected_tau`.
@@ -34,8 +35,8 @@ pub struct Tau {
     pub agreement: Mean,
 }
 
-/// Quality of `outranks_next` as the probability that two neighbours are in the right order, over neighbours of which
-/// one is relevant and the other is not.
+/// Quality of `outranks_next` as the probability that two neighbours are in the right order, over neighbours with
+/// one relevant passage.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// Mean of `outranks_next`.
@@ -114,7 +115,7 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
     }
 }
 
-/// `outranks_next` of neighbours of which one is relevant and the other is not, and true if the relevant one is first.
+/// `outranks_next` of neighbours with one relevant passage, and true if that is the first.
 fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged {
     let relevant = |index: usize| question.list.labels.get(index).is_some_and(|label| *label >= threshold);
     let pairs = outcome.ranking.windows(2).zip(&outcome.outranks);
@@ -125,9 +126,9 @@ fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged 
     pairs.filter_map(mixed).unzip()
 }
 
-/// The calibration error of all questions together. For few numbers it is above 0 even if they are good, and more so in
-/// a resample, which repeats some of them. The interval is therefore that of the basic bootstrap: the quantiles,
-/// mirrored at the value.
+/// The calibration error of all questions together. For few numbers it is above 0 even if they are good, and more
+/// so in a resample, which repeats some of them. The interval is therefore that of the basic bootstrap: the
+/// quantiles, mirrored at the value.
 fn error_of(judged: &[Judged], statistics: &Statistics) -> Mean {
     let drawn = estimate(judged, statistics, |(scores, relevant)| calibration_error(scores, relevant));
     let mirrored = |end: Option<f64>| Some(2.0 * drawn.value? - end?);
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(neighbours(&question, &Outcome { outranks: Vec::new(), ..outcome }, 0.5), (vec![], vec![]));
     }
 
-    /// Of four pairs of a relevant and another passage, three are in the right order.
+    /// Of four pairs of a relevant and an irrelevant passage, three are in the right order.
     #[test]
     fn taus_by_hand() {
         let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };

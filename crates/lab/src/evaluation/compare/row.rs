@@ -54,7 +54,7 @@ pub struct Row {
     pub over_given: Option<Gain>,
     /// `None` for the rows `given` and `bm25`.
     pub over_bm25: Option<Gain>,
-    /// Over the same method as configured; `None` for the configured row.
+    /// Compared with the same method as configured; `None` for the configured row.
     pub over_base: Option<Gain>,
     /// MRR and recall; empty for the row `given`.
     pub others: Vec<OtherGains>,
@@ -71,7 +71,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without anything measured.
+    /// A row without measurements.
     pub(super) fn named(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
@@ -81,8 +81,8 @@ impl Row {
         self.by_question.get(measure).map_or(&[], Vec::as_slice)
     }
 
-    /// The prompt format; `None` for the configured one. A row with another format is not a method that a request can
-    /// name.
+    /// The prompt format; `None` for the configured one. A request cannot name a row with another format as its
+    /// method.
     pub(super) fn frame(&self) -> Option<PromptFormat> {
         self.asked?.frame()
     }

@@ -1,4 +1,4 @@
-//! Rows of a comparison besides `given` and `bm25`: each method as configured, and its variants.
+//! Rows of a comparison other than `given` and `bm25`: each method as configured, and its variants.
 
 use super::settings::Settings;
 use crate::study::StudyError;
@@ -78,7 +78,7 @@ fn scores(method: MethodRef) -> bool {
 }
 
 impl Settings {
-    /// Refuses an opening, prompt formats or a budget that no method takes.
+    /// Refuses a prompt prefix, prompt formats or a budget that no method supports.
     pub fn check(&self) -> Result<(), StudyError> {
         let refused = |problem: &str| Err(StudyError::Input(problem.to_owned()));
         if !self.opening.is_built_in() && !self.rows().any(|row| row.variant == Variant::Opening) {
@@ -129,7 +129,7 @@ impl Settings {
         Ok(())
     }
 
-    /// These settings for the models, without the configured format, which the rows of the methods themselves have.
+    /// These settings for the models, without the configured format, because the methods' own rows have it.
     ///
     /// # Errors
     /// As [`Settings::check`].

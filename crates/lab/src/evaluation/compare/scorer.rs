@@ -13,7 +13,7 @@ use rag_metrics::resample::Statistics;
 pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
     let all =
         |of: &dyn Fn(MethodRow) -> bool| -> Vec<&Row> { rows.iter().filter(|row| row.asked.is_some_and(of)).collect() };
-    // Without the caller's opening, because the generator's rows lack it.
+    // Without the caller's prompt prefix, because the generator's rows lack it.
     let scorers = all(&|asked| asked.variant == Variant::Configured && asked.is_scored_by_scorer());
     let generators = all(&|asked| asked.variant == Variant::Generator);
     if generators.is_empty() {

@@ -1,4 +1,4 @@
-//! Settings of a comparison, and the rows that are always there.
+//! Settings of a comparison, and its fixed rows.
 
 use serde_json::{Map, Value, json};
 
@@ -13,11 +13,11 @@ use rag_metrics::resample::Statistics;
 /// The row of the first-stage order.
 pub use crate::evaluation::methods::GIVEN;
 
-/// The row of BM25 inside the list.
+/// The row of BM25 within the list.
 pub const BM25: &str = "bm25";
 
-/// Every method of the registry, except the one of the row `given` and those whose model a server need not have.
-/// [`Settings::beside`] adds the served ones of these.
+/// Every method of the registry, except the one of the row `given` and those that need an optional model.
+/// [`Settings::beside`] adds these if the model is served.
 pub const ALL: &str = "all";
 
 /// The method with the order of the row `given`.
@@ -32,8 +32,8 @@ pub struct Settings {
     pub beside: bool,
     /// Instruction and examples; they make a second row for every method that takes them.
     pub opening: PromptPrefix,
-    /// Prompt formats. Each but the configured one makes another row for every method with a prompt format. Only an
-    /// engine in this process supports them.
+    /// Prompt formats. Each except the configured one makes another row for every method with a prompt format. Only
+    /// an engine in this process supports them.
     pub frames: Vec<PromptFormat>,
     /// Makes another row for every method that a scorer scores, scored by the generator.
     pub by_generator: bool,

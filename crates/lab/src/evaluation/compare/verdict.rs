@@ -1,10 +1,11 @@
 //! The verdict, in one sentence.
 //!
-//! A row is worth recommending if its nDCG@10 in the list is higher than the input order's, significantly after Holm's
-//! adjustment, and it answered every question. The best of these rows is taken. Every row whose paired difference from
-//! it has an interval that includes 0 ties with it. Of the tied rows, the one with the fewest tokens of the generator
-//! is recommended, and if these are equal, with the fewest of other models. Tokens of two models are not comparable: if
-//! a scorer and a generator score rows, one row is chosen for each model, and then the faster one.
+//! A row is worth recommending if its nDCG@10 in the list is higher than the input order's, significantly after
+//! Holm's adjustment, and it answered every question. The best of these rows is compared with every row: a row ties
+//! with it if the interval of their paired difference includes 0. Of the tied rows, the one with the fewest tokens
+//! of the generator is recommended, and if these are equal, with the fewest of other models. Tokens of two models
+//! are not comparable: if a scorer and a generator score rows, one row is chosen for each model, and then the
+//! faster one.
 
 use super::gains::compare;
 use super::row::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
@@ -23,7 +24,7 @@ pub struct Verdict {
     pub choice: Option<String>,
 }
 
-/// The verdict over rows, of which the first is `given`. `ranked` of the questions have a relevant passage in their list.
+/// The verdict over rows; the first is `given`. `ranked` of the questions have a relevant passage in their list.
 pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: &Statistics) -> Verdict {
     if ranked < 2 {
         let sentence = format!(
@@ -50,7 +51,7 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
             );
             return Verdict { sentence, choice: None };
         }
-        // A row that refused questions may have beaten it on the others.
+        // A row that refused questions may have been better on the others.
         let all = if rows.iter().any(|row| row.refused > 0) { " that answered every question" } else { "" };
         let sentence = format!(
             "Keep the retriever's order: no method{all} beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
@@ -110,7 +111,7 @@ fn ground(row: &Row) -> String {
     format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, gain.interval())
 }
 
-/// The row that is nearest to beating the input order, of those that answered every question, if there are any.
+/// The row that is nearest to beating the input order, among those that answered every question, if any.
 fn nearest(rows: &[Row]) -> String {
     let gains = rows.iter().filter_map(|row| Some((row, row.over_given.as_ref()?)));
     let key = |(row, gain): &(&Row, &Gain)| (row.refused == 0, gain.difference);
@@ -237,8 +238,8 @@ mod tests {
         assert_eq!(judged_with(rows(), plain).choice, judged(rows()).choice);
     }
 
-    /// Five wins of five, or a few sign flips, cannot be significant. To "keep the order" would then be a verdict
-    /// without ground.
+    /// Five wins of five, or a few sign flips, cannot be significant. "Keep the order" would then be an unfounded
+    /// verdict.
     #[test]
     fn there_is_no_verdict_if_nothing_could_be_significant() {
         let rows =

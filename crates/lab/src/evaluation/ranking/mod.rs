@@ -1,9 +1,9 @@
 //! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the shares of its fusion, its
 //! scores as probabilities of relevance, and the probability that one place is ahead of the next.
 //!
-//! The method ranks every list once, uncalibrated. Shares are then tried on the utilities that it reported
-//! ([`observed`]) and the cosines that it mixed in; the generator scores nothing again. The fit is judged on lists that
-//! it did not see: lists at even places by the fit to lists at odd places, and the reverse.
+//! The method ranks every list once, uncalibrated. Shares are then tried on the reported utilities ([`observed`])
+//! and the mixed-in cosines; the generator scores nothing again. The fit is judged on lists that it did not see:
+//! lists at even places by the fit to lists at odd places, and the reverse.
 
 mod observed;
 mod shares;
@@ -50,16 +50,16 @@ pub struct Settings {
 pub struct Worth {
     /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` without a relevant passage.
     pub ndcg_before: Option<f64>,
-    /// With the shares learnt from the other half, taken or not.
+    /// With the shares learnt from the other half, whether or not they are used.
     pub ndcg_after: Option<f64>,
-    /// True if a learnt mix is taken. The other numbers after the fit are then of learnt mixes, otherwise of the
-    /// built-in mix. The numbers before the fit are of the built-in mix.
+    /// True if a learnt mix is used. The other numbers after the fit then belong to learnt mixes, otherwise to the
+    /// built-in mix. The numbers before the fit belong to the built-in mix.
     pub mix_taken: bool,
     /// Expected calibration error of the uncalibrated scores.
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
     pub error_after: Option<f64>,
-    /// `outranks_next` of neighbours of which one is relevant and the other is not. `None` for a method that does not learn it, and
+    /// `outranks_next` of neighbours with one relevant passage. `None` for a method that does not learn it, and
     /// without such neighbours.
     pub order: Option<Order>,
     /// Measured on the lists with a relevant passage and another. `None` without such lists.
@@ -82,8 +82,8 @@ pub struct Order {
 /// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NoneRelevant {
-    /// Share of pairs of a list without and a list with them, of any two questions, in which the list without them has
-    /// the larger probability.
+    /// Share of pairs of a list without and a list with them, from any two questions, in which the list without
+    /// them has the larger probability.
     pub auc: f64,
     /// Share of the lists without them with a probability of at least one half, so that `none_helps` is true.
     pub true_positive_rate: f64,
@@ -98,7 +98,7 @@ pub struct AutoK {
     pub f1: f64,
     /// Mean number of these results.
     pub results: f64,
-    /// Mean F1 of the one number that was best on the lists that the fit saw.
+    /// Mean F1 of the single number that was best on the lists of the fit.
     pub f1_of_one_number: f64,
 }
 
@@ -107,8 +107,7 @@ pub struct AutoK {
 pub struct Fitted {
     pub calibration: Calibration,
     pub worth: Worth,
-    /// Every mix that was tried, with its value on all lists, the built-in one first; empty for a method that does not
-    /// fuse.
+    /// Every tried mix, with its value on all lists, the built-in one first; empty for a method that does not fuse.
     pub tried: Vec<TriedMix>,
 }
 
@@ -141,7 +140,7 @@ pub async fn ask(
         passage_tokens: settings.passage_tokens,
         ..RerankRequest::default()
     };
-    // The server mixes and scores documents of equal text as one.
+    // The server mixes and scores documents with equal text as one.
     let copies = Copies::of(&request);
     let (request, labels) = (copies.without(&request), copies.largest(&question.list.labels));
     if let Some(why) = method.uncalibrated(&request) {
@@ -153,7 +152,7 @@ pub async fn ask(
     let model = method.passage_model().map(scored_by).transpose()?;
     let (mut cosines, mut embedding, mut without) = (None, None, None);
     if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
-        // The answer has the mixture only. If the model caches vectors, the passages are not read again.
+        // The answer only has the mixture. If the model caches vectors, the passages are not evaluated again.
         let method = methods::find("embedding");
         let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
         let mut passages = engine.reranker.rerank(&call, alone, None).await?.passages;
@@ -237,7 +236,7 @@ impl Answers {
         let order = self.method.outranks_by_value();
         let learnt = judge(lists, true, order);
         let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
-        // A mix that gains nothing on unseen lists is not taken.
+        // A mix that gains nothing on unseen lists is not used.
         let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
         let mixes = tried(lists);
         let (preset, taught) = (built_in(lists), best(lists, &mixes));
@@ -309,7 +308,7 @@ fn mean_of(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| mean(values))
 }
 
-/// Quality of fits to half of the lists on the other half.
+/// Quality of fits to one half of the lists on the other half.
 fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     let preset = built_in(lists);
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
@@ -374,7 +373,7 @@ fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> 
     neighbours.map(|(gap, right)| (certainty::outranks(gap, per_nat), right)).collect()
 }
 
-/// Quality of `outranks_next` before and after the fit. Without a learnt slope nothing is after it.
+/// Quality of `outranks_next` before and after the fit. Without a learnt slope there is nothing after it.
 fn of_order(before: Vec<(f64, bool)>, after: impl Iterator<Item = (f64, bool)>) -> Option<Order> {
     let pairs = before.len();
     let error = |judged: (Vec<f64>, Vec<bool>)| calibration_error(&judged.0, &judged.1);
@@ -389,7 +388,7 @@ fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
     Some(NoneRelevant { auc, true_positive_rate: said(without), false_positive_rate: said(with) })
 }
 
-/// The number of first results that has the best mean F1 on these lists; of equal ones the least.
+/// The number of first results with the best mean F1 on these lists; ties take the least.
 fn best_number(lists: &[&Observed], shares: Shares) -> usize {
     let by_list: Vec<Vec<f64>> = lists.iter().filter_map(|one| one.f1_by_number(shares)).collect();
     // A shorter list is returned whole.

@@ -1,4 +1,4 @@
-//! One list as a method answered it, to be mixed again with any shares.
+//! One list with a method's answer, to be mixed again with any shares.
 
 use engine::fusion::bm25;
 use engine::fusion::mixture::{Fusion, WEIGHT, embedding_shares};
@@ -27,7 +27,7 @@ pub(super) struct Observed {
     pub ranking: Vec<usize>,
     /// True if a utility of 0 means "no better than no passage".
     has_zero: bool,
-    /// The stage that decided each passage's place: the generator reads all but those of the retriever.
+    /// The stage that decided each passage's place: the generator evaluated all except the retriever's.
     pub stages: Vec<RankingStage>,
     /// Size of one unit of the logit.
     unit: f64,
@@ -112,7 +112,7 @@ impl Observed {
         Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }
 
-    /// Values of these utilities mixed with the other side; NaN for a passage that was not read.
+    /// Values of these utilities mixed with the other side; NaN for a passage that was not evaluated.
     fn mixed(&self, fusion: &Fusion, utilities: &[f64]) -> Vec<f64> {
         let read = (0..self.stages.len()).filter(|&index| self.stages[index] != RankingStage::Retriever);
         let read: Vec<usize> = read.collect();
@@ -126,9 +126,9 @@ impl Observed {
     }
 
     /// The value of each passage and the order of all, best first. With the built-in shares, which the answer used,
-    /// they equal the server's. With other shares they are those of the mixture only, because the answer's shares chose
-    /// the refined places. The read passages are always those of the answer. The order of a method that does not fuse
-    /// is its own, which need not be by value.
+    /// they equal the server's. With other shares they only reflect the mixture, because the answer's shares chose
+    /// the refined places. The evaluated passages are always those of the answer. A method that does not fuse has
+    /// its own order, which need not be by value.
     fn placed(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
         let mut own = self.built_in();
         if !self.has_cosines() {
@@ -148,8 +148,8 @@ impl Observed {
         lowered(&values, &ranking).into_iter().map(|value| value / self.unit).collect()
     }
 
-    /// Neighbours of which one is relevant and the other is not: by how much the value of the first exceeds that of the
-    /// second, at least 0, in the unit of the utilities, and true if the first is the relevant one.
+    /// Neighbours with one relevant passage: by how much the value of the first exceeds the second's, at least 0,
+    /// in the unit of the utilities, and true if the first is the relevant one.
     pub fn neighbours(&self, shares: Shares) -> Vec<(f64, bool)> {
         let (values, ranking) = self.placed(shares);
         let mixed_pair = |pair: &[usize]| {
@@ -199,7 +199,7 @@ impl Observed {
                 Source::Retriever => of(&fusion.scores),
                 Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
             };
-            // As a server would see the remaining list.
+            // The remaining list as a server would see it.
             let mut part = fusion.with_scores(scores);
             part.has_floor = part.has_floor || part.scores.iter().all(|score| *score >= 0.0);
             part

@@ -5,10 +5,10 @@ use engine::fusion::mixture;
 use engine::types::Shares;
 use numeric::{mean, real};
 
-/// Shares of the model that are tried, as the number of steps from 0 to 1.
+/// Shares of the model to try, as the number of steps from 0 to 1.
 const MODEL: usize = 20;
 
-/// Shares of the cosines in the other side that are tried, as the number of steps from 0 to 1.
+/// Shares of the cosines in the other side to try, as the number of steps from 0 to 1.
 const COSINES: usize = 10;
 
 /// Shares, and their value on lists.
@@ -45,8 +45,8 @@ fn ndcgs(lists: &[&Observed], shares: Shares) -> Vec<f64> {
     lists.iter().filter_map(|one| one.ndcg(shares)).collect()
 }
 
-/// The mix with the best mean nDCG@10 on these lists, or the built-in one if the gain is within a standard error: the
-/// maximum over many would follow noise. Of equal mixes, the one nearest to the built-in one.
+/// The mix with the best mean nDCG@10 on these lists, or the built-in one if the gain is within a standard error,
+/// because the maximum over many would follow noise. Ties take the mix nearest to the built-in one.
 pub(super) fn best(lists: &[&Observed], mixes: &[TriedMix]) -> Shares {
     let preset = built_in(lists);
     let distance = |shares: Shares| (shares.weight - preset.weight).abs() + (shares.embedding - preset.embedding).abs();

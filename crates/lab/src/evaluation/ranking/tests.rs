@@ -107,8 +107,8 @@ fn the_weight_goes_to_the_side_that_is_right() {
     assert_eq!((retriever.calibration.lists, retriever.calibration.passages), (20, 60));
 }
 
-/// The retriever ranks all lists together better than the built-in mix, by more than the standard error. But lists at
-/// even places teach this, and on one of the others it loses.
+/// The retriever ranks all lists together better than the built-in mix, by more than the standard error. But this
+/// comes from lists at even places, and on one of the others it loses.
 #[test]
 fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
     let of = |first: (f64, f64, bool), second| list(&[first, second, (1.0, 0.5, false)], true);
@@ -149,7 +149,7 @@ fn the_slope_of_outranks_next_is_learnt_from_neighbours() {
     let order = fitted.worth.order.unwrap();
     assert_eq!(order.pairs, 40);
     assert!(order.error_after.unwrap() < order.error_before, "{order:?}");
-    // Each half has too few neighbours for a slope, so none could be tried. The built-in one is measured all the same.
+    // Each half has too few neighbours for a slope, so none could be tried. The built-in one is still measured.
     let few = only(&answers([lists(true), lists(true)[..10].to_vec()].concat()));
     let order = few.worth.order.unwrap();
     assert_eq!((few.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 30, None));
@@ -159,13 +159,13 @@ fn the_slope_of_outranks_next_is_learnt_from_neighbours() {
     assert_eq!((other.calibration.outranks_per_nat, other.worth.order), (None, None));
 }
 
-/// A gain within its standard error teaches no slope: as many lists favour a steeper slope as a flatter one.
+/// A gain within its standard error gives no slope: as many lists favour a steeper slope as a flatter one.
 #[test]
 fn a_slope_that_gains_no_more_than_its_error_is_not_learnt() {
     let one = |number: usize| list(&[(4.0, 0.0, number % 20 < 13), (1.0, 0.0, number % 20 >= 13)], false);
     let many: Vec<Observed> = (0..80).map(one).collect();
     let fitted = only(&answers(many));
-    // Of gaps of 3 nats 0.65 are in the right order, and the built-in slope says 1 / (1 + exp(-0.6)) = 0.646.
+    // Of gaps of 3 nats, 0.65 are in the right order; the built-in slope predicts 1 / (1 + exp(-0.6)) = 0.646.
     let order = fitted.worth.order.unwrap();
     assert_eq!((fitted.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 80, None));
 }
@@ -174,10 +174,10 @@ fn a_slope_that_gains_no_more_than_its_error_is_not_learnt() {
 #[test]
 fn neighbours_by_hand() {
     let rows = [(3.0, 0.0, true), (9.0, 0.0, false), (1.0, 0.0, false), (1.0, 0.0, true)];
-    // 9 stands before 3, which is relevant; 3 before 1; 1 and 1 are equal.
+    // 9 is before 3, which is relevant; 3 before 1; 1 and 1 are equal.
     assert_eq!(list(&rows, false).neighbours(shares(0.5)), [(6.0, false), (2.0, true), (0.0, false)]);
-    // Places refined together stay first, whatever values the others have. Unread passages come last, by the
-    // retriever's scores.
+    // Places refined together stay first, for any values of the others. Passages that were not evaluated come last,
+    // by the retriever's scores.
     let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
     staged.stages = vec![RankingStage::Together, RankingStage::Alone, RankingStage::Retriever, RankingStage::Retriever];
     let pairs: Vec<(bool, bool)> =
@@ -236,7 +236,7 @@ fn cosines_are_a_part_of_the_other_side() {
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap(), "{worth:?}");
     assert_eq!(calibration.embedding.as_deref(), Some("ab"));
 
-    // Both fits; a list of one passage needs no cosines.
+    // Both fits work; a list of one passage needs no cosines.
     let right = [(6.0, 2.0, true), (1.0, 9.0, false), (0.5, 0.5, false)];
     let beside_right = |_| list_beside(&right, true, Some(vec![0.9, 0.1, 0.1]));
     some.observed = (0..20).map(beside_right).chain([list(&[(3.0, 1.0, true)], true)]).collect();
@@ -250,8 +250,8 @@ fn cosines_are_a_part_of_the_other_side() {
     assert!(left.has_cosines());
 }
 
-/// The cosines are right if the retriever is wrong, and the generator is neutral: only a mix of nearly all cosines
-/// ranks these lists.
+/// The cosines are right when the retriever is wrong, and the generator is neutral: only a mix of nearly all
+/// cosines ranks these lists.
 #[test]
 fn the_share_of_the_cosines_is_learnt() {
     let rows = [(1.0, 9.0, false), (1.0, 1.0, true), (1.0, 1.0, false)];
@@ -270,7 +270,7 @@ fn the_share_of_the_cosines_is_learnt() {
     let learnt = |tried: &&TriedMix| (tried.shares.weight, Some(tried.shares.embedding)) == (mix.weight, mix.embedding);
     let learnt = fitted.tried.iter().find(learnt).unwrap();
     assert!((learnt.ndcg - 1.0).abs() < 1e-12 && learnt.ndcg > fitted.tried[0].ndcg);
-    // Without cosines there is no share of them.
+    // Without cosines they have no share.
     let alone = only(&answers(lists(true)));
     assert_eq!((alone.calibration.mix.unwrap().embedding, alone.tried.len()), (None, 1 + 21));
 }
@@ -286,7 +286,7 @@ fn failed_fits_have_reasons() {
     assert!(problem(mixed).contains("some lists have retriever scores"));
 }
 
-/// Places that cosines chose and a further stage refined must not teach the fit without cosines.
+/// Places that were chosen by cosines and then refined must not affect the fit without cosines.
 #[test]
 fn without_cosines_no_place_is_refined_by_them() {
     let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false), (7.0, 8.0, false)];

@@ -27,7 +27,7 @@ pub(super) enum Value {
     Number(u32),
     /// An unsigned integer of 16 bits.
     Short(u16),
-    /// Of a type that no check needs.
+    /// A type that no check needs.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Identifies the hardware and build, which decide the speed of a tensor type.
+//! Identifies the hardware and build that decide the speed of a tensor type.
 
 use super::super::{Settings, accelerator, offloads, uses_amx};
 

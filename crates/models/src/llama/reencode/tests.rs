@@ -69,7 +69,7 @@ fn a_raised_bound_is_measured_again() {
     assert!(bench.measure(bytes - 1).is_ok() && bench.measure(bytes - 1).is_ok());
     let error = bench.measure(bytes).unwrap_err().to_string();
     assert!(error.contains("small.gguf: llama.cpp cannot read it"), "{error}");
-    // The failure leaves the earlier result.
+    // The failure keeps the earlier result.
     assert!(bench.chosen().is_some());
 }
 

@@ -10,8 +10,8 @@
 //! - NeoBERT: the model interleaves query, key and value per head, and llama.cpp reads the queries of all heads first.
 //! - A Qwen3 head of one row: its softmax is 1 for every pair.
 //!
-//! A ModernBERT head with a bias belongs to llama.cpp's decision models, whose graph has other outputs than rank pooling
-//! reads.
+//! A ModernBERT head with a bias belongs to llama.cpp's decision models, whose outputs are not those of rank
+//! pooling.
 
 use crate::passages::Head;
 

@@ -13,9 +13,9 @@ pub(super) enum Cached {
 
 impl Walk {
     /// Registers the caller's `sequence`, which holds the tokens of the root `node`. The node is then copied from
-    /// it instead of evaluated. Returns the number of tokens saved; 0 if the node has started, is not a root, or has
-    /// logits that are read, in which case nothing is registered. Logits that only score nodes which [`Walk::restore`]
-    /// registered before are not read.
+    /// it instead of evaluated. Returns the number of saved tokens. Returns 0 and registers nothing if the node has
+    /// started, is not a root, or has logits that are needed. Logits that only score restored nodes
+    /// ([`Walk::restore`]) are not needed.
     pub fn adopt(&mut self, node: NodeId, sequence: usize) -> usize {
         if self.plan.nodes[node.0].parent.is_some() {
             return 0;
@@ -23,9 +23,9 @@ impl Walk {
         self.reuse(node, Cached::Prefix(sequence))
     }
 
-    /// Registers that the caller has the saved state of `node`, and its log-probabilities if its tokens are scored. The
-    /// node is then restored instead of evaluated, and its tokens are no targets. Returns the number of tokens saved; 0
-    /// as for [`Walk::adopt`], but for any depth.
+    /// Registers that the caller has the saved state of `node`, and its log-probabilities if its tokens are scored.
+    /// The node is then restored instead of evaluated, and its tokens are not targets. Returns the number of saved
+    /// tokens; 0 as for [`Walk::adopt`], but any depth is allowed.
     pub fn restore(&mut self, node: NodeId) -> usize {
         self.reuse(node, Cached::Saved)
     }
@@ -44,7 +44,7 @@ impl Walk {
         self.limit[node.0]
     }
 
-    /// True if a node has children and all of its logits that are read are known.
+    /// True if a node has children and all of its needed logits are known.
     fn is_unread(&self, node: NodeId) -> bool {
         let known = |offset| {
             let mut targets = self.plan.targets(node.0, offset).into_iter();

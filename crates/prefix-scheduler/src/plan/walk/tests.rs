@@ -24,7 +24,7 @@ fn simulate(plan: Plan, cells: usize, sequences: usize, batch: usize) -> (usize,
     simulate_with(plan, cells, sequences, batch, &[])
 }
 
-/// [`simulate`] with the nodes `cached` not evaluated: roots are held by the caller's sequence of the node's own number,
+/// [`simulate`] with the nodes `cached` not evaluated: the caller's sequence with the node's number holds a root,
 /// other nodes are saved.
 fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, cached: &[usize]) -> (usize, usize) {
     let plan = Arc::new(plan);
@@ -59,7 +59,7 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, cache
                 Source::Saved(node) => {
                     let sequence = cache.entry(fork.to).or_default();
                     assert_eq!(sequence.len(), plan.nodes[node.0].start, "a saved state extends its sequence");
-                    // Every saved state has separate cells, also if two nodes are saved alike.
+                    // Every saved state has separate cells, even if two nodes are equal.
                     sequence.extend((0..plan.nodes[node.0].tokens.len()).map(|offset| (node.0, offset)));
                     assert_eq!(sequence.len(), fork.length);
                 }

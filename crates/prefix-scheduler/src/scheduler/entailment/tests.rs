@@ -1,4 +1,4 @@
-//! Turns, kept verdicts, faults.
+//! Turns, cached verdicts, faults.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ async fn a_short_list_does_not_wait_for_a_long_one() {
     assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
 }
 
-/// The list for which it loads waits as it came, and was loaded for again and again.
+/// The list that triggered the load returned to the queue and triggered it again and again.
 #[tokio::test]
 async fn a_load_that_panics_ends_with_an_answer() {
     let loads = Arc::new(AtomicUsize::new(0));
@@ -85,7 +85,8 @@ async fn a_load_that_panics_ends_with_an_answer() {
     assert_eq!(loads.load(Ordering::SeqCst), 1, "nobody asks any more");
 }
 
-/// Calls that left while the model loaded kept their permits until it was there: a minute of them filled the server.
+/// Calls that left while the model was loading kept their permits until it was loaded: a minute of them filled the
+/// server.
 #[tokio::test]
 async fn who_leaves_while_the_model_loads_holds_no_permit() {
     let (release, held) = std::sync::mpsc::channel::<()>();
@@ -154,7 +155,7 @@ async fn kept_verdicts_do_not_hold_the_texts() {
     assert_ne!(key("", &pair("ab", "c")), key("", &pair("a", "bc")));
 }
 
-/// A model that says it is of another file.
+/// A model that reports another file.
 struct Another(ScriptedEntailment);
 
 impl Entailment for Another {
@@ -167,7 +168,7 @@ impl Entailment for Another {
     }
 }
 
-/// Verdicts of a file that was replaced came back under the name of the one that was loaded after a panic.
+/// Verdicts of a replaced file came back under the name of the file that was loaded after a panic.
 #[tokio::test]
 async fn verdicts_of_another_file_are_not_kept() {
     let judged = Arc::new(AtomicUsize::new(0));

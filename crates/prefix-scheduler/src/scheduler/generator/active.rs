@@ -30,7 +30,7 @@ pub(super) struct Active {
     pub states: HashMap<NodeId, Restorable>,
     admitted: Instant,
     scoring: Timed,
-    /// True if the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
+    /// True if the plan has samples. Stored, because every step needs it and computing it scans all nodes.
     has_samples: bool,
     /// Log-probabilities by node. NaN before evaluation.
     scores: Vec<Vec<f64>>,
@@ -46,11 +46,11 @@ pub(super) struct Active {
     latest: usize,
 }
 
-/// A state that a request found.
+/// A saved state that was found for a request.
 pub(super) struct Restorable {
     pub key: Key,
     pub state: State,
-    /// Bytes of its cells. Behind them are the log-probabilities, which are recorded already.
+    /// Bytes of its cells. The log-probabilities after them are already recorded.
     pub cells: usize,
 }
 
@@ -131,7 +131,7 @@ impl Active {
         self.job.call.tally().add_cached_tokens(tokens);
     }
 
-    /// Counts tokens that are evaluated although their cells seemed to be cached.
+    /// Counts tokens that are evaluated although they seemed to be cached.
     pub fn read_again(&mut self, tokens: usize) {
         self.cached -= tokens;
         self.evaluated += tokens;
@@ -140,7 +140,7 @@ impl Active {
         self.job.call.spend(&self.job.ledger, tokens);
     }
 
-    /// The key of a node's state; `None` for a node that has none.
+    /// The key of a node's state, if it has one.
     pub fn key(&self, node: NodeId) -> Option<Key> {
         let at = self.job.keys.binary_search_by_key(&node, |(node, _)| *node).ok()?;
         Some(self.job.keys[at].1)
@@ -166,7 +166,7 @@ impl Active {
         }
     }
 
-    /// The log-probabilities of a node whose evaluation is complete; none for one whose tokens are not scored.
+    /// The log-probabilities of an evaluated node; none if its tokens are not scored.
     pub fn scores(&self, node: NodeId) -> &[f64] {
         &self.scores[node.0]
     }
@@ -195,7 +195,7 @@ impl Active {
         Some(Draw { sampling: grow.sampling, uniform, allowed, distribution })
     }
 
-    /// Records a drawn token and the tokens that are forced after it, after the walk has advanced. If the sample ends,
+    /// Records a drawn token and the forced tokens after it, once the walk has advanced. If the sample ends,
     /// returns its sequence for release.
     pub fn drawn(&mut self, node: NodeId, drawn: DrawnToken) -> Option<usize> {
         if !drawn.distribution.is_empty() {

@@ -1,9 +1,9 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::admit`] decides by estimated tokens if a request may come in, [`Scheduler::run`] hands a plan over and awaits its
-//! scores. [`order`](super::order) knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the
-//! generator, `stats` its counters, `active` a plan while it runs, `prefixes` the prompt prefixes that stay in the cache. States
-//! of passages are in the store of `warm`.
+//! [`Scheduler::admit`] decides by estimated tokens if a request is accepted, [`Scheduler::run`] submits a plan and
+//! awaits its scores. [`order`](super::order) decides which request begins next, `queue` how active requests share
+//! a step. `stepper` is the loop around the generator, `stats` its counters, `active` a running plan, `prefixes`
+//! the prompt prefixes that stay in the cache. The store of `warm` holds states of passages.
 
 mod active;
 mod prefixes;
@@ -46,7 +46,7 @@ pub type Keys = Vec<(NodeId, Key)>;
 pub enum Event {
     /// Scores of all scored tokens of a node, in their order: log-probabilities in nats, or logits.
     Scored(NodeId, Vec<f64>),
-    /// A sample is at its end.
+    /// A sample ended.
     Sampled(NodeId, Sample),
     /// A step ended.
     Progress {
@@ -60,7 +60,7 @@ pub enum Event {
 /// A sampled continuation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Its tokens, with the one that ended it.
+    /// Its tokens, including the one that ended it.
     pub tokens: Vec<Token>,
     /// Natural log-probability of each at the sampling temperature, among the tokens that were allowed; 0 for a forced one.
     pub log_probabilities: Vec<f64>,
@@ -68,7 +68,7 @@ pub struct Sample {
     pub finish: Finish,
 }
 
-/// The scores of a plan and what they took.
+/// The scores of a plan and their cost.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// For each node, the scores of its scored tokens: natural log-probabilities, or logits.
@@ -84,7 +84,8 @@ pub struct Outcome {
     pub running: Duration,
     /// Tokens evaluated for this plan.
     pub tokens: usize,
-    /// Tokens that were not evaluated, because an earlier request, or round of the request, had evaluated them.
+    /// Tokens that were not evaluated, because an earlier request, or an earlier round of this one, had evaluated
+    /// them.
     pub cached_tokens: usize,
     /// Steps in which this plan had tokens.
     pub steps: usize,
@@ -115,8 +116,8 @@ struct Job {
 }
 
 impl Job {
-    /// The reason to drop this job, of which `left` tokens are not evaluated: its caller left, or it cannot end in time. Samples may
-    /// end early, so they are never hopeless.
+    /// The reason to drop this job, of which `left` tokens are not evaluated: its caller left, or it cannot end in
+    /// time. Samples may end early, so the second reason never applies to them.
     fn abandoned(&self, left: usize, pace: &Pace) -> Option<ScheduleError> {
         if self.reply.is_closed() {
             return Some(Stopped::Cancelled.into());
@@ -169,17 +170,19 @@ impl Scheduler {
         Ok(Self { worker, stats, ledger, estimator, longest_wait, store, one_at_a_time: reproducible })
     }
 
-    /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its
-    /// tokens count as admitted until they are evaluated or the call ends. A call within the process is always admitted.
+    /// Admits a call with this many estimated tokens of this kind, if it can end in time after the work that is
+    /// already admitted. Its tokens count as admitted until they are evaluated or the call ends. A call within the
+    /// process is always admitted.
     ///
     /// # Errors
-    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time on an idle machine.
+    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time even on an idle
+    /// machine.
     pub fn admit(&self, call: &Call, tokens: usize, kind: Kind) -> Result<(), ScheduleError> {
         call.reserve(&self.ledger, tokens, |ahead| self.fits(call, (tokens, kind), ahead))
     }
 
-    /// Decides about a call of unknown work before its message is decoded, as [`Scheduler::admit`] does for a single token that is
-    /// read. Nothing is reserved.
+    /// Decides about a call of unknown work before its message is decoded, as [`Scheduler::admit`] does for a
+    /// single read token. Nothing is reserved.
     ///
     /// # Errors
     /// [`ScheduleError::Overloaded`].
@@ -187,30 +190,31 @@ impl Scheduler {
         self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.urgency()))
     }
 
-    /// Removes the rest of the call's estimate from the ledger, because the call goes on without the generator. A later plan enters
-    /// its tokens again.
+    /// Removes the rest of the call's estimate from the ledger, because the call continues without the generator. A
+    /// later plan enters its tokens again.
     pub fn release_estimate(&self, call: &Call) {
         call.take_back(&self.ledger, usize::MAX);
     }
 
-    /// Lane of work that looks for states of passages. With a disk it waits for a volume, which may be slow.
+    /// Lane of work that looks for states of passages. With a disk, that work waits for a volume, which may be
+    /// slow.
     #[must_use]
     pub fn lane(&self) -> Lane {
         if self.store.as_deref().is_some_and(Store::writes) { Lane::Disk } else { Lane::Request }
     }
 
     fn fits(&self, call: &Call, (own, kind): (usize, Kind), ahead: usize) -> Result<(), ScheduleError> {
-        // One plan at a time waits for the samples before it to their end.
+        // With one plan at a time, each waits until earlier samples end.
         let kind = if self.one_at_a_time { Kind::Draws } else { kind };
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)
     }
 
-    /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the
+    /// Runs `plan`. Meanwhile scores of nodes and progress go to `events`. Dropping the future, or stopping the
     /// call, ends the work before its next step.
     ///
     /// # Errors
-    /// [`ScheduleError`]; nothing of the plan is left in the cache then.
+    /// [`ScheduleError`]; the cache then holds nothing of the plan.
     pub async fn run(
         &self,
         plan: Arc<Plan>,
@@ -233,7 +237,7 @@ impl Scheduler {
         store.kept(rounds.map_or_else(Held::default, |rounds| rounds.held.clone()))
     }
 
-    /// Carries out one round of a request, as [`Scheduler::run`] does.
+    /// Runs one round of a request, as [`Scheduler::run`] does.
     ///
     /// # Errors
     /// As [`Scheduler::run`].
@@ -247,8 +251,8 @@ impl Scheduler {
         self.submit(plan, call, events, (rounds, None)).await
     }
 
-    /// Carries out a plan to cache its states, which have these keys ([`Store::keys`]). They are written to disk, if there is one,
-    /// even if memory has no room for them.
+    /// Runs a plan to cache its states, which have these keys ([`Store::keys`]). They are written to disk, if there
+    /// is one, even if memory has no room for them.
     ///
     /// # Errors
     /// As [`Scheduler::run`].
@@ -359,7 +363,7 @@ impl Scheduler {
         &self.stats
     }
 
-    /// The tokens that are admitted and not evaluated.
+    /// The tokens that are admitted but not evaluated.
     #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger

@@ -1,8 +1,8 @@
 //! Prompt prefixes that stay in the generator's cache: the first segment of a prompt, which every request of a method shares.
 //!
-//! A prompt prefix is a sequence of the generator that no request owns, matched by its tokens. A request shares its cells when its
-//! walk reaches the root. The least recently used one is evicted, also for a request that needs the cells, unless it is promised
-//! to a request.
+//! A prompt prefix is a sequence of the generator that no request owns, matched by its tokens. A request shares its
+//! cells when its walk reaches the root. The least recently used prefix is evicted if it is not promised to a
+//! request; a request that needs the cells also evicts it.
 
 use super::active::Active;
 use crate::plan::{NodeId, Plan, Token};
@@ -22,10 +22,10 @@ pub(super) struct Prefixes {
     clock: u64,
 }
 
-/// The share of the cells that prompt prefixes may hold: one in so many.
+/// One in this many cells may hold prompt prefixes.
 pub(super) const SHARE: usize = 8;
 
-/// Most entries. Every method has a prompt prefix or two.
+/// Most entries. Every method has one or two prompt prefixes.
 const MOST_ENTRIES: usize = 16;
 
 impl Prefixes {
@@ -45,8 +45,9 @@ impl Prefixes {
         self.entries.iter_mut().find(|entry| entry.tokens == tokens)
     }
 
-    /// Promises the prompt prefixes of its plan to a new request, which protects them from eviction. Returns the tokens saved. Call
-    /// it after other cached states are registered: the logits of a prefix may be read for them.
+    /// Promises the prompt prefixes of its plan to a new request, which protects them from eviction. Returns the
+    /// saved tokens. Call it after other cached states are registered, because they decide if the logits of a
+    /// prefix are needed.
     pub fn adopt(&mut self, active: &mut Active) -> usize {
         self.clock += 1;
         let (clock, mut saved) = (self.clock, 0);
@@ -54,7 +55,7 @@ impl Prefixes {
         for node in (0..plan.len()).map(NodeId).filter(|&node| is_prefix(&plan, node)) {
             if let Some(entry) = self.find(plan.tokens(node)) {
                 let tokens = active.walk.adopt(node, entry.sequence);
-                // A prefix whose last logits every request reads is of no use, and ages.
+                // A prefix whose last logits every request needs is useless, and ages.
                 if tokens > 0 {
                     entry.used = clock;
                     entry.promised += 1;

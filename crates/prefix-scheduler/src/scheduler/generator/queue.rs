@@ -1,18 +1,18 @@
-//! How the active requests share a step, as pure functions. `scheduler::order` decides which request becomes active.
+//! How the active requests share a step; pure functions. `scheduler::order` decides which request becomes active.
 //!
-//! The most urgent active request is the leader, and of equally urgent ones that with the fewest tokens left. It takes up
-//! to half a batch, the [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that
-//! a new request waits for the current step. The step also takes work that adds little time or that lets requests run
-//! together: one token of each growing sample, up to an eighth of a batch; requests that finish within the rest of the
-//! quantum; and, if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
+//! The most urgent active request is the leader; among equally urgent ones, the one with the fewest tokens left. It
+//! takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
+//! that a new request waits for the current step. The step also takes work that adds little time: one token of
+//! each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
+//! leader's samples grow, it takes the prompts of other sampling requests, too, so that all samples grow together.
 //!
-//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. That least
-//! is no more than half a quantum, because a step that pays them must pay more than accumulates in it. They are
-//! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
-//! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
-//! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
-//! of each: with long prompts of two requests in one step, attention reads the cells of both and ends in the middle of its
-//! tiles, which costs a fifth of the speed.
+//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. This
+//! minimum is at most half a quantum, because a step that pays them must pay more than accumulates in it. They are
+//! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers then get whole
+//! steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths of
+//! it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
+//! of each: with long prompts of two requests in one step, attention reads the cells of both and ends in the middle
+//! of its tiles, which costs a fifth of the speed.
 
 use crate::call::Priority;
 
@@ -33,13 +33,13 @@ pub struct View<T> {
     pub phase: Phase,
     /// Priority of its call.
     pub priority: Priority,
-    /// Tokens of the latest step of samples that grow; 0 in other phases.
+    /// Tokens of the latest step of growing samples; 0 in other phases.
     pub growth: usize,
 }
 
 impl<T> View<T> {
-    /// The time that it takes without others, in tokens that could be read in it. A step of few samples is hardly shorter than one of
-    /// [`LEAST_SHARE`] tokens.
+    /// Its time without other requests, in tokens that could be read in that time. A step of few samples is hardly
+    /// shorter than one of [`LEAST_SHARE`] tokens.
     fn work(&self) -> usize {
         let steps = self.left.checked_div(self.growth).unwrap_or(0);
         self.left.max(steps.saturating_mul(LEAST_SHARE))
@@ -53,13 +53,13 @@ pub enum Phase {
     Scoring,
     /// Evaluates the prompts that it will sample from.
     Reading,
-    /// Its samples grow by one drawn token each per step, and by the tokens that are forced after it.
+    /// Its samples grow by one drawn token each per step, and by the forced tokens after it.
     Growing,
 }
 
-/// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the oldest
-/// of equals), then the others, oldest first. Prompts that take less time than such a request's samples go before it: the samples
-/// grow in the same steps.
+/// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the
+/// oldest of equals), then the others, oldest first. If that request samples, prompts that take less time than its
+/// samples go first: the samples grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
@@ -76,15 +76,15 @@ fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     order
 }
 
-/// True if a request with this priority and so many tokens gains nothing by being active now, because a step or more of tokens goes
-/// before it. While it waits, a more urgent request can still go first.
+/// True if a request with this priority and this many tokens gains nothing by being active now, because a step or
+/// more of tokens goes first. While it waits, a more urgent request can still go first.
 #[must_use]
 pub fn may_wait<T>(own: (Priority, usize), batch: usize, active: &[View<T>]) -> bool {
     let before = |view: &&View<T>| (view.priority, view.left) <= own && view.phase == Phase::Scoring;
     active.iter().filter(before).map(|view| view.left).sum::<usize>() >= batch
 }
 
-/// Maximum number of tokens of a step for a generator with the given batch size, other samples than the leader's excluded.
+/// Maximum number of tokens of a step for a generator with the given batch size, excluding other requests' samples.
 #[must_use]
 pub const fn quantum(batch: usize) -> usize {
     batch.div_ceil(2)
@@ -103,7 +103,7 @@ impl Claim {
         let Some((&leader, followers)) = order.split_first() else { return };
         let mut take = |index, limit| if limit > 0 { take(index, limit) } else { 0 };
         let mut room = quantum(batch);
-        // Growing samples have a budget of their own, because they hardly lengthen a step.
+        // Growing samples have a separate budget, because they hardly lengthen a step.
         let mut cheap = batch / 8;
         let growing = |index: usize| active[index].phase == Phase::Growing;
         let mut paid = 0;
@@ -143,7 +143,8 @@ mod tests {
         View { left, arrival, phase, priority: Priority::NORMAL, growth: 0 }
     }
 
-    /// A ranking of three seconds waited ten for a sample with fewer tokens left, each of which took a step.
+    /// A ranking of three seconds waited ten for a sample with fewer tokens left, although each of these took a
+    /// step.
     #[test]
     fn prompts_go_before_samples_that_take_longer_and_grow_beside_them() {
         let sample = |left| View { growth: 1, ..view(left, 0, Phase::Growing) };
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(shares(View { priority: Priority::HIGH, ..sample(500) }, 3_000), [1, 0], "more urgent");
     }
 
-    /// With a batch of 32 or less, as much accumulated in every step as a step pays: the leader had no further turn.
+    /// With a batch of 32 or less, each step accumulated as much as it paid: the leader never got another turn.
     #[test]
     fn a_long_leader_goes_on_at_every_batch() {
         for batch in [16, 24, 32, 64, 512] {
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_large_request_goes_on_under_a_stream_of_small_ones() {
-        // Small requests arrive continuously, at the rate at which the machine could serve them alone.
+        // Small requests arrive continuously, at the rate that the machine could just serve.
         let mut requests = vec![(0, 20_000)];
         requests.extend((0..400).map(|i| (i * 500, 500)));
         let finished = play(&requests, 512, 4);

@@ -7,12 +7,13 @@ use crate::warm::Held;
 #[derive(Debug, Clone, Default)]
 pub struct Rounds {
     pub(super) held: Held,
-    /// Segments behind the prompt prefix that later rounds may begin with; 0 if none follows.
+    /// Segments after the prompt prefix that later rounds may share; 0 if none follows.
     pub(super) shares: usize,
 }
 
 impl Rounds {
-    /// The same rounds before the next one, whose first `shares` segments behind the prompt prefix later rounds may begin with.
+    /// The same rounds before the next one. Later rounds may share its first `shares` segments after the prompt
+    /// prefix.
     #[must_use]
     pub fn of(&self, shares: usize) -> Self {
         Self { held: self.held.clone(), shares }

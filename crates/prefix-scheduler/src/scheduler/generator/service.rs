@@ -10,17 +10,17 @@ use crate::model::{Capacity, ModelError};
 use crate::scheduler::worker::Service;
 use crate::warm::{self, Store};
 
-/// How the scheduler is set up.
+/// Configuration of the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchedulerOptions {
-    /// States of passages that are cached for later requests. Without any, prompt prefixes are not cached either.
+    /// Cache of passages' states for later requests. Without it, prompt prefixes are not cached either.
     pub warm: warm::Options,
-    /// Version of the prompts. States are cached for one version.
+    /// Version of the prompts. Cached states are valid for one version.
     pub template: String,
     /// Longest wait of a request without a deadline; `None` for no bound.
     pub longest_wait: Option<Duration>,
-    /// One plan at a time in an empty cache, without saved states. Scores then depend on neither the load nor earlier requests:
-    /// kernels add in an order that follows the rows of a step and the places of cells.
+    /// One plan at a time in an empty cache, without saved states. Scores then depend on neither the load nor
+    /// earlier requests: the order of additions in kernels follows the rows of a step and the places of cells.
     pub reproducible: bool,
     /// The generator's name in the log and of its thread; `generator` if empty.
     pub name: &'static str,

@@ -11,7 +11,7 @@ use numeric::real;
 pub struct Stats {
     /// Tokens evaluated.
     pub tokens: AtomicU64,
-    /// Tokens not evaluated, because an earlier request, or round of the request, had evaluated them.
+    /// Tokens not evaluated, because an earlier request, or an earlier round of the request, had evaluated them.
     pub cached_tokens: AtomicU64,
     /// Microseconds inside the model.
     pub busy_micros: AtomicU64,
@@ -21,13 +21,13 @@ pub struct Stats {
     pub step_sizes: [AtomicU64; 16],
     /// Tokens of the finished plans if every prompt were evaluated from its beginning.
     pub naive_tokens: AtomicU64,
-    /// Cells granted to active requests, and those of prompt prefixes.
+    /// Cells of active requests and of prompt prefixes.
     pub cells: AtomicUsize,
-    /// 1 while the next request would begin, and waits for cells or sequences; 0 otherwise.
+    /// 1 while the next request waits only for cells or sequences; 0 otherwise.
     pub full: AtomicUsize,
-    /// Requests that wait.
+    /// Waiting requests.
     pub waiting: AtomicUsize,
-    /// Requests that run.
+    /// Running requests.
     pub active: AtomicUsize,
     /// Requests abandoned because their caller left or their deadline passed.
     pub abandoned: AtomicU64,
@@ -54,18 +54,18 @@ impl Stats {
         (micros > 0).then(|| count(self.tokens.load(Ordering::Relaxed)) * 1e6 / count(micros))
     }
 
-    /// Speed at which prompts are read now, in tokens per second; `None` before the first step.
+    /// Current speed of reading prompts, in tokens per second; `None` before the first step.
     #[must_use]
     pub fn reading_speed(&self) -> Option<f64> {
         self.pace.reading(count(self.best_speed.load(Ordering::Relaxed)))
     }
 
-    /// Says that a request had no time to read anything at the present speed.
+    /// Records that a request had no time to read anything at the present speed.
     pub fn mark_idle(&self) {
         self.pace.mark_idle();
     }
 
-    /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
+    /// Least time for this many tokens, by twice the best speed seen: a bound for refusals, not an estimate.
     pub(super) fn surely_takes(&self, tokens: usize) -> Duration {
         match self.best_speed.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -88,7 +88,7 @@ impl Stats {
         }
     }
 
-    /// Sets the gauges back, because the work that they count is lost with the worker.
+    /// Resets the gauges, because the counted work is lost with the worker.
     pub(super) fn reset_gauges(&self) {
         for gauge in [&self.active, &self.waiting, &self.full, &self.cells] {
             gauge.store(0, Ordering::Relaxed);

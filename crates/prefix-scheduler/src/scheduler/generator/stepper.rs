@@ -16,8 +16,8 @@ use crate::plan::{NodeId, Source, Step, Walk};
 use crate::scheduler::order::Order;
 use crate::warm::Store;
 
-/// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower, unless
-/// they are restored: then few of them have rows in a step, and more of them make it fuller.
+/// Cells, in batches, granted to a request in addition to its longest path. More cells only slow attention down,
+/// unless they are restored: then few of them have rows in a step, and more cells make fuller steps.
 const BREADTH: std::ops::RangeInclusive<usize> = 1..=3;
 
 pub(super) struct Stepper<'a> {
@@ -33,7 +33,7 @@ pub(super) struct Stepper<'a> {
     store: Option<&'a Store>,
     /// [`Generator::saves_cheaply`].
     saves_cheaply: bool,
-    /// True if a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
+    /// True if only one plan at a time may use the cache ([`super::SchedulerOptions::reproducible`]).
     pub one_at_a_time: bool,
     /// True if the cache may hold NaN or infinity.
     dirty: bool,
@@ -125,7 +125,8 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Drops requests that are cancelled or cannot meet their deadline. They are counted only after their cells are released.
+    /// Drops requests that are cancelled or cannot meet their deadline. They are counted after their cells are
+    /// released.
     fn drop_abandoned(&mut self) {
         let mut dropped = 0;
         for index in (0..self.waiting.len()).rev() {
@@ -148,11 +149,12 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Index of the waiting request that begins next, and true if it is a later round of its call: these go first, because the work of
-    /// a call that does not end is lost. Requests that gain nothing by being active are passed over, except on the turn of the longest
-    /// wait. `None` if no request gains.
+    /// Index of the waiting request that begins next, and true if it is a later round of its call. Later rounds go
+    /// first, because a call that does not end loses its work. Requests that gain nothing by being active are
+    /// skipped, except on the turn of the longest wait. `None` if no request gains.
     fn next(&self) -> Option<(usize, bool)> {
-        // One of several plans of a call is not a later round. A call that scores a hundred lists at once would go before all others.
+        // A call with several plans does not count: otherwise a call that scores a hundred lists at once would go
+        // before all others.
         let is_single = |job: &Job| {
             let of_call = |other: &Job| other.call.is_same(&job.call);
             !self.active.iter().any(|active| of_call(&active.job))
@@ -174,8 +176,8 @@ impl<'a> Stepper<'a> {
         })
     }
 
-    /// Admits waiting requests until the next one does not fit, or none gains by being active. Returns true if one did not fit:
-    /// the requests behind it wait, so small requests do not starve a large one.
+    /// Admits waiting requests until the next one does not fit, or none gains by being active. Returns true if one
+    /// did not fit: the requests behind it wait, so small requests do not starve a large one.
     fn admit(&mut self) -> bool {
         while self.active.is_empty() || !(self.one_at_a_time || self.dirty) {
             self.cleanse();
@@ -190,7 +192,7 @@ impl<'a> Stepper<'a> {
                 self.order.began();
             }
             let job = self.waiting.swap_remove(first);
-            // Each sample grows one token per step, so more parallel samples make fuller steps.
+            // Each sample grows by one token per step, so more parallel samples make fuller steps.
             let breadth = if job.plan.has_samples() {
                 self.capacity.cells
             } else {
@@ -256,7 +258,7 @@ impl<'a> Stepper<'a> {
         self.finish();
     }
 
-    /// Assigns every active request its share of the step.
+    /// Gives every active request its share of the step.
     fn share(&mut self) {
         for active in &mut self.active {
             active.step = Step::default();
@@ -354,7 +356,7 @@ impl<'a> Stepper<'a> {
         for &sequence in sequences {
             match self.generator.release(sequence) {
                 Ok(()) => self.free_sequences.push(sequence),
-                // Its cells may still be there: another request must not read them as its own.
+                // Its cells may still exist: another request must not use them as its own.
                 Err(error) => tracing::error!(%error, sequence, "sequence not released; it is not used again"),
             }
         }

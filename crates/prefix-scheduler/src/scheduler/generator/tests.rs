@@ -60,7 +60,7 @@ impl Bench {
         self.runtime.block_on(self.scheduler.run(Arc::clone(plan), &Call::local(), None))
     }
 
-    /// Waits until the worker has nothing left and returns the cells in use then.
+    /// Waits until the worker is idle and returns the cells in use.
     fn settled_cells(&self) -> usize {
         let (stats, deadline) = (self.scheduler.stats(), Instant::now() + Duration::from_secs(20));
         let entered = || self.scheduler.ledger().total() > 0;
@@ -85,7 +85,7 @@ fn plan(orders: &[&str], query: &str, length: usize) -> Arc<Plan> {
     Arc::new(plan)
 }
 
-/// The scores of a plan by running each of its nodes' full paths through the script.
+/// The scores of a plan by running the full path of each node through the script.
 fn directly(plan: &Plan) -> Vec<Vec<f64>> {
     let script = overlap_script();
     (0..plan.len())
@@ -166,7 +166,8 @@ fn a_worker_that_panics_is_replaced() {
     let bench = bench(0, Duration::ZERO, vec![Fault::Panic(2)]);
     let plan = plan(&["abc", "cba"], "?x", 20);
     assert_eq!(bench.run(&plan), Err(ScheduleError::Unavailable));
-    // For a moment after the death the status may still say ready: requests are turned away until the new one is there.
+    // For a moment after the crash the status may still be ready: requests are refused until the new model is
+    // loaded.
     let patience = Instant::now() + Duration::from_secs(20);
     let outcome = loop {
         match bench.run(&plan) {
@@ -204,7 +205,7 @@ fn events_carry_every_score_before_the_answer() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Random requests, cancellations and failures: whoever gets an answer gets the right one, and no cell is left behind.
+    /// Random requests, cancellations and failures: every answer is right, and all cells are freed.
     #[test]
     fn nothing_leaks(
         picks in proptest::collection::vec((0_usize..4, 1_usize..40, 0_u64..30, proptest::bool::weighted(0.33)), 1..14),
@@ -269,7 +270,7 @@ fn sampled(prompts: &[&str], count: usize, most: usize, seed: u64) -> (Arc<Plan>
     (Arc::new(plan), nodes)
 }
 
-/// A sample drawn one token after another, with nothing else going on.
+/// A sample drawn token by token, without other work.
 fn drawn_alone(plan: &Plan, node: NodeId) -> Sample {
     let (script, grow) = (overlap_script(), plan.grow(node).unwrap());
     let mut source = <rand_chacha::ChaCha8Rng as rand::SeedableRng>::seed_from_u64(grow.seed);
@@ -345,7 +346,7 @@ fn samples_are_told_as_they_end_and_progress_reaches_its_end() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Samples of any number and length, some given up in the middle, in a cache that is too small for all at once.
+    /// Samples of any number and length, some abandoned midway, in a cache that is too small for all at once.
     #[test]
     fn no_cell_of_a_sample_leaks(
         requests in proptest::collection::vec((1_usize..4, 1_usize..20, 1_usize..40, any::<u64>(), any::<bool>()), 1..6),

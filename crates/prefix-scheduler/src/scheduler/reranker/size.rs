@@ -1,13 +1,13 @@
-//! How much work a list is, before the model has read it.
+//! The estimated work of a list, before tokenisation.
 
 use super::List;
 use crate::scheduler::estimate::BYTES_PER_TOKEN;
 use crate::scheduler::turns::Size;
 
-/// Bytes counted for the prompt format around a pair of texts.
+/// Approximate bytes of the prompt format around a pair of texts.
 const FORMAT: usize = 16;
 
-/// Bytes of texts of which the model reads so many tokens at most.
+/// Bytes of texts, at most those of `tokens` tokens each.
 fn bytes<'a>(texts: impl Iterator<Item = &'a str>, tokens: usize) -> usize {
     let most = tokens.saturating_mul(BYTES_PER_TOKEN);
     texts.map(|text| text.len().min(most)).fold(0, usize::saturating_add)

@@ -1,4 +1,4 @@
-//! States of the tokens of texts: lists that take turns with lists to score.
+//! Token embeddings of texts: lists that take turns with lists to score.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::model::ModelError;
 use crate::model::reranker::{Reranker, TokenStates};
 use crate::scheduler::turns::submit;
 
-/// Bytes of text after which a turn ends early. A text is cut to what the model reads.
+/// Bytes of text after which a turn ends early. A text is cut to fit the model.
 const TURN_BYTES: usize = 16 << 10;
 
-/// Texts whose states are requested.
+/// Texts whose token embeddings are requested.
 pub(super) struct Texts {
     texts: Arc<[String]>,
-    /// The states of the first of them.
+    /// The embeddings of the first texts.
     states: Vec<TokenStates>,
 }
 
 impl Texts {
-    /// Evaluates the next texts. Returns the states of all of them once they are there.
+    /// Evaluates the next texts. Returns the embeddings of all texts once complete.
     pub fn turn(&mut self, model: &mut dyn Reranker) -> Result<Option<Vec<TokenStates>>, ScoreError> {
         let (mut chosen, mut bytes) = (Vec::new(), 0);
         let (turn, _) = of_batch(model.info().batch);
@@ -45,11 +45,11 @@ impl Texts {
 }
 
 impl PassageScorer {
-    /// The states of the tokens of texts, in their order. Each text is read by itself and cut to what the model reads. Dropping
-    /// the future, or stopping the call, drops the work before its next turn.
+    /// The token embeddings of texts, in their order. Each text is read separately and cut to fit the model.
+    /// Dropping the future, or stopping the call, drops the work before its next turn.
     ///
     /// # Errors
-    /// As [`PassageScorer::score`]; [`ModelError::Unusable`] inside it for a model without states of tokens.
+    /// As [`PassageScorer::score`]; with [`ModelError::Unusable`] for a model without token embeddings.
     pub async fn states(&self, texts: Arc<[String]>, call: &Call) -> Result<Vec<TokenStates>, ScoreError> {
         let request = Request::States(Texts { texts, states: Vec::new() });
         match submit(&self.worker, &self.backlog, request, call).await? {

@@ -62,7 +62,7 @@ async fn a_list_that_does_not_fit_is_refused_before_any_work() {
     assert_eq!(scored.load(Ordering::SeqCst), 0);
     let cut = List { shortening: Shortening { truncate: true, ..WHOLE }, ..list("a", &[&long]) };
     assert_eq!(scorer.score(cut, &Call::local(), None).await.unwrap().cut, vec![1]);
-    // A query, too: agents send whole messages.
+    // A query is cut, too: agents send whole messages.
     let cut = List { shortening: Shortening { truncate: true, ..WHOLE }, ..list(&long, &["a"]) };
     assert_eq!(scorer.score(cut, &Call::local(), None).await.unwrap().query_cut, 1);
 }
@@ -197,12 +197,12 @@ async fn a_model_without_states_says_so() {
     assert!(refused.to_string().starts_with("plain: it gives no states"), "{refused}");
 }
 
-/// A list that cannot end in time is given up after its first turn, because the lists behind it could use that time.
+/// A list that cannot end in time is abandoned after its first turn, because later lists could use that time.
 #[tokio::test]
 async fn a_list_that_cannot_end_in_time_is_given_up() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     let within = |seconds| Call::local_with(Some(Instant::now() + Duration::from_secs(seconds)));
-    // Nothing is known of the speed yet, and the first turn of a model is no measure of it.
+    // The speed is unknown, and the first turn of a model does not count as a measurement.
     for _ in 0..2 {
         scorer.score(many(TURN), &within(30), None).await.unwrap();
     }
@@ -212,7 +212,7 @@ async fn a_list_that_cannot_end_in_time_is_given_up() {
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
     assert_eq!(scored.load(Ordering::Relaxed), 3 * TURN);
     scorer.score(many(TURN), &within(2), None).await.unwrap();
-    // Without a deadline everything is worth its time.
+    // Without a deadline any list is scored.
     scorer.score(many(2 * TURN), &Call::local(), None).await.unwrap();
     assert_eq!(scored.load(Ordering::Relaxed), 6 * TURN);
 }
@@ -260,7 +260,7 @@ async fn an_urgent_list_leaves_every_eighth_turn_to_the_others() {
     assert_eq!(long.await.unwrap().unwrap().steps, 60);
 }
 
-/// Its entry stood in the way of others until its turn came.
+/// Its entry delayed others until its turn came.
 #[tokio::test]
 async fn a_list_that_nobody_waits_for_is_in_nobodys_way() {
     let (scorer, _) = start(Duration::from_millis(1), false);
@@ -282,7 +282,8 @@ async fn a_list_that_nobody_waits_for_is_in_nobodys_way() {
     scorer.score(many(1), &Call::local(), None).await.unwrap();
 }
 
-/// A deadline of five seconds, of which its caller waits one: it was worked on until the caller left. It is not begun.
+/// A deadline of five seconds, of which its caller waits one: the list was scored until the caller left. It must
+/// not begin.
 #[tokio::test]
 async fn what_cannot_end_while_its_caller_waits_is_given_up() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
@@ -296,8 +297,8 @@ async fn what_cannot_end_while_its_caller_waits_is_given_up() {
     assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN);
 }
 
-/// A model that has shown 3,000 tokens per second, and a list of which a part is an answer, the last passages first. It reads the
-/// shorter passages of this list at two thirds of that speed.
+/// A model with a measured speed of 3,000 tokens per second, and a list for which a part suffices, the last
+/// passages first. It reads the shorter passages of this list at two thirds of that speed.
 async fn in_part() -> (PassageScorer, Arc<AtomicUsize>, List) {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     for _ in 0..2 {
@@ -308,14 +309,14 @@ async fn in_part() -> (PassageScorer, Arc<AtomicUsize>, List) {
     (scorer, scored, List { passages, until, preferred: (0..2_000).rev().collect(), ..list("two", &[]) })
 }
 
-/// The first of those that have a score; all behind it have one.
+/// The first passage with a score; all later ones have one.
 fn first_scored(scores: &[f64]) -> usize {
     let first = scores.iter().position(|score| score.is_finite()).unwrap();
     assert!(scores[first..].iter().all(|score| score.is_finite()), "a preferred one was left out");
     first
 }
 
-/// Three quarters of a second would suffice for 1,125 passages at the speed that was shown: there are fewer.
+/// Three quarters of a second would suffice for 1,125 passages at the measured speed: there are fewer.
 #[tokio::test]
 async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored() {
     let (scorer, scored, part) = in_part().await;
@@ -325,7 +326,7 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     let tokens: usize = (first..2_000).map(|index| 1 + index % 3).sum();
     assert_eq!((answer.tokens, scored.load(Ordering::Relaxed)), (tokens, 2 * TURN + 2_000 - first));
     assert_eq!(scorer.backlog.ledger.total(), 0);
-    // All are scored if there is time for all, none if there is time for fewer than two.
+    // All are scored if the time suffices for all, none if it suffices for fewer than two.
     let whole = List { preferred: vec![3, 2, 1, 0], ..many(4) };
     let soon = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let answer = scorer.score(List { until: soon(60_000), ..whole.clone() }, &Call::local(), None).await.unwrap();
@@ -335,7 +336,8 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
 }
 
-/// The list lost its scores when the turns of more urgent lists took its time. With enough time it has all of its turns.
+/// The list lost its scores when the turns of more urgent lists took its time. With enough time it gets all of its
+/// turns.
 #[tokio::test]
 async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_take_its_time() {
     for (seconds, whole) in [(3, false), (300, true)] {
@@ -346,7 +348,7 @@ async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_tak
         while scored.load(Ordering::Relaxed) < 4 * TURN {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // At the speed that was shown it takes half of the three seconds.
+        // At the measured speed it takes half of the three seconds.
         let urgent = within(&Admission::new(1), 60_000, Priority::HIGH);
         let between = scorer.score(many(1_500), &urgent, None).await.unwrap();
         assert!(between.scores.iter().all(|score| score.is_finite()));
@@ -356,7 +358,7 @@ async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_tak
     }
 }
 
-/// Passages are cut by the model, so their bytes are not what they take: an idle server dropped the model for them.
+/// The model cuts passages, so their bytes overstate their cost: an idle server left the model out because of them.
 #[tokio::test]
 async fn what_the_model_cuts_does_not_count() {
     let (scorer, _) = start(Duration::ZERO, false);

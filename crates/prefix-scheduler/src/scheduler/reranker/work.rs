@@ -1,4 +1,4 @@
-//! The turns of a list: it is tokenised, its cost is checked, and its passages are scored.
+//! The turns of a list: tokenise, check the cost, score the passages.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use super::{List, Progress, ScoreError, ScoreJob, Scored, Unreadable};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker};
 
-/// Passages scored before another request has its turn: a batch of an ONNX network on a CPU. A model with larger batches has turns of
-/// one batch.
+/// Passages scored before another request's turn: a batch of an ONNX network on a CPU. For a model with larger
+/// batches, a turn is one batch.
 pub(super) const TURN: usize = 16;
 /// Tokens after which such a turn ends early.
 pub(super) const TURN_TOKENS: usize = 2_048;
-/// Passages and tokens of a turn of a model with such a batch.
+/// Passages and tokens of a turn for a model with this batch size.
 pub(super) fn of_batch(batch: usize) -> (usize, usize) {
     let turn = batch.max(TURN);
     (turn, turn * TURN_TOKENS / TURN)
@@ -22,7 +22,7 @@ pub(super) fn of_batch(batch: usize) -> (usize, usize) {
 /// Fewest passages of a part of a list: a single score ranks nothing.
 const FEWEST: usize = 2;
 
-/// Bytes of text that are tokenised before another request has its turn.
+/// Bytes of text that are tokenised before another request's turn.
 const TURN_BYTES: usize = 256 << 10;
 
 /// Progress of a list.
@@ -30,26 +30,26 @@ pub(super) struct Work {
     started: Instant,
     query: Encoded,
     passages: Vec<Encoded>,
-    /// True if all passages are tokenised and their cost was checked.
+    /// True if all passages are tokenised and their cost is checked.
     pub planned: bool,
     /// Tokens of passages whose vectors were cached.
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens that each passage adds to `left`, as the list was planned: none if its vector was cached.
+    /// Tokens that each passage adds to `left` when the list is planned: none if its vector was cached.
     costs: Vec<usize>,
     /// Tokens of the unfinished passages.
     pub left: usize,
     /// True for each passage that was left out.
     out: Vec<bool>,
-    /// Tokens of passages that were evaluated.
+    /// Tokens of evaluated passages.
     pub evaluated: usize,
     scores: Vec<f64>,
     progress: Progress,
     steps: usize,
 }
 
-/// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
+/// Tokenises or scores a part of the list. Returns the scores of the whole list once complete.
 pub(super) fn turn(
     job: &mut ScoreJob,
     model: &mut dyn Reranker,
@@ -90,7 +90,7 @@ pub(super) fn turn(
         work.plan(list, model)?;
     }
     if let Some(listener) = &job.listener {
-        // The work goes on without a listener, until its call stops.
+        // The work continues without a listener, until its call stops.
         let _ = listener.send(work.progress);
     }
     if !work.open.is_empty() {
@@ -127,8 +127,8 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the cost of the list and orders its passages: passages of similar length are scored together, within a turn if some are
-    /// preferred. Cached passages count, so that a budget does not depend on earlier requests.
+    /// Checks the cost of the list and orders its passages: passages of similar length are scored together, within
+    /// a turn if some are preferred. Cached passages count, so that a budget does not depend on earlier requests.
     fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
         let total = lengths().sum::<usize>() + model.query_cost(&self.query);
@@ -140,7 +140,7 @@ impl Work {
         self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
         self.left = self.costs.iter().sum();
         self.open = (0..self.passages.len()).collect();
-        // If there may be time for a part only, the preferred passages have the first turns.
+        // If the time may suffice only for a part, the preferred passages get the first turns.
         let (turn, mut turns) = (of_batch(model.info().batch).0, vec![0; self.passages.len()]);
         for (place, &passage) in list.preferred.iter().enumerate() {
             turns[passage] = place / turn;
@@ -150,8 +150,8 @@ impl Work {
         Ok(())
     }
 
-    /// Leaves out the last of the `preferred` passages, so that the open ones have so many tokens at most. Passages with cached
-    /// vectors cost none. Nothing is left out if fewer than [`FEWEST`] would have a score.
+    /// Leaves out the last of the `preferred` passages until the open ones have at most `tokens` tokens. Passages
+    /// with cached vectors cost none. Nothing is left out if fewer than [`FEWEST`] would have a score.
     pub fn shorten(&mut self, preferred: &[usize], tokens: usize) {
         let (mut sum, mut full, mut left, mut out) = (0, false, 0, self.out.clone());
         for &passage in preferred.iter().filter(|&&passage| !self.out[passage]) {
@@ -177,7 +177,7 @@ impl Work {
     fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
         let (mut chosen, mut tokens) = (Vec::new(), 0);
         let (turn, most) = of_batch(model.info().batch);
-        // Passages that are cached cost nothing. The cache may have dropped one since the list was planned.
+        // Cached passages cost nothing. The cache may have dropped one since the list was planned.
         let (mut new, mut cost) = (0, 0);
         while new < turn
             && let Some(&index) = self.open.last()

@@ -1,11 +1,11 @@
-//! Loading, failing and ending of workers of any kind.
+//! Loading, failing and ending of workers.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Answers numbers; fails and panics as its script says, one entry a load.
+/// Answers numbers; fails and panics according to its script, one entry per load.
 struct Echo {
     script: Vec<&'static str>,
     loads: Arc<AtomicUsize>,
@@ -90,7 +90,7 @@ fn nothing_is_loaded_before_the_first_job() {
     assert_eq!(*worker.status().borrow(), Status::Ready(1));
 }
 
-/// The (w): the thread outlived its handle, and the process could end in the middle of a step.
+/// The (w): the thread outlived its handle, and the process could end within a step.
 #[test]
 fn the_thread_is_joined_with_the_last_handle() {
     let (worker, ended) = start(Load::AtStart, &[]);
@@ -102,7 +102,7 @@ fn the_thread_is_joined_with_the_last_handle() {
     assert!(*ended.lock().unwrap());
 }
 
-/// A worker whose model cannot be loaded ends within its pause, however long that is.
+/// A worker whose model cannot be loaded ends during its pause, however long.
 #[test]
 fn the_end_does_not_wait_for_the_pause() {
     let (worker, _) = start(Load::AtStart, &["refuse"; 20]);
@@ -112,7 +112,7 @@ fn the_end_does_not_wait_for_the_pause() {
     assert!(started.elapsed() < Duration::from_millis(200));
 }
 
-/// Reading a large file, or a step on a large model, cannot be interrupted. The process must end all the same.
+/// Reading a large file, or a step on a large model, cannot be interrupted. The process must still end.
 #[test]
 fn the_end_does_not_wait_for_a_thread_that_is_busy_for_long() {
     struct Busy;

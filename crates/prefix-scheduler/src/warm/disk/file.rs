@@ -52,8 +52,8 @@ pub(super) fn header(key: &Key, state: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Reads the state of this key from a file of `length` bytes. No memory is allocated if the header states another length, or if it is
-/// above `most`.
+/// Reads the state of this key from a file of `length` bytes. No memory is allocated if the header has another
+/// length, or one above `most`.
 pub(super) fn read(
     mut source: impl Read,
     length: u64,
@@ -78,7 +78,7 @@ pub(super) fn read(
 /// The state in a file of this key.
 ///
 /// # Errors
-/// [`Damage`] for every file that is not [`header`] and a state.
+/// [`Damage`] for every file that is not a [`header`] and a state.
 fn state(mut file: Vec<u8>, key: &Key) -> Result<Vec<u8>, Damage> {
     let (start, rest) = file.split_at_checked(HEADER - 32).ok_or(Damage::Short)?;
     let (sum, state) = rest.split_at_checked(32).ok_or(Damage::Short)?;
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(state(file(&key, b"abc")[..HEADER - 1].to_vec(), &key), Err(Damage::Short));
     }
 
-    /// 100,000 files that are cut off, flipped, lengthened, or spliced of two: none is taken for a state.
+    /// 100,000 files that are cut off, flipped, lengthened, or spliced from two: none is accepted as a state.
     #[test]
     fn no_damaged_file_is_used() {
         let mut source = rand_chacha::ChaCha8Rng::seed_from_u64(5);

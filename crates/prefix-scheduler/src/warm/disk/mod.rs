@@ -1,10 +1,10 @@
 //! States in a folder: they survive the process, and are read if they are not in memory.
 //!
-//! A separate thread writes a temporary file and renames it. The bytes of a file are verified whenever it is read (`file`). A damaged
-//! file is deleted, and its passage is evaluated again. When the folder exceeds its bound, the least recently used files are deleted; a
-//! use from memory counts. Several servers may share a folder: the passage of a file that another server deleted is evaluated again. A
-//! fault of the folder does not fail a request, and a folder that stops answering does not block one ([`reader`]). The first of a
-//! series of faults is logged.
+//! A separate thread writes a temporary file and renames it. The bytes of a file are verified at every read
+//! (`file`). A damaged file is deleted, and its passage is evaluated again. When the folder exceeds its bound, the
+//! least recently used files are deleted; a use from memory counts. Several servers may share a folder: if another
+//! server deleted a file, its passage is evaluated again. A fault of the folder does not fail a request, and a
+//! folder that stops answering does not block one ([`reader`]). Only the first of a series of faults is logged.
 
 mod file;
 mod reader;
@@ -36,8 +36,9 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// Checks that others cannot have put states there. It fails if the folder belongs to another user, or everybody may write to
-    /// it. A folder of this user that its group may use, as on a volume in Kubernetes, is closed when it is opened.
+    /// Checks that other users cannot have written states there. It fails if the folder belongs to another user, or
+    /// everybody may write to it. If this user's folder is open to its group, as on a volume in Kubernetes, it is
+    /// closed to the group when it is opened.
     ///
     /// # Errors
     /// The reason, in words.
@@ -46,7 +47,7 @@ impl DiskOptions {
     }
 }
 
-/// Longest time to write a state. A folder that takes longer gets no further states, and no caller waits for the pending ones.
+/// Longest time to write a state. A slower folder gets no further states, and no caller waits for the pending ones.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// Most states that wait to be written, and most bytes of them. Further states are not written.
@@ -61,16 +62,16 @@ const MOST_USED: usize = 1 << 16;
 
 const EXTENSION: &str = "state";
 
-/// A state to be written.
+/// A state to write.
 struct Item {
     key: Key,
     state: State,
-    /// True if it was evaluated ahead of time. It then takes free room only.
+    /// True if it was evaluated ahead of time. It then only takes free room.
     fills: bool,
 }
 
-/// Orders to the writer, executed in sequence: a state that is removed after a write order does not remain. A new state is not
-/// accepted while the old one waits; its passage is evaluated again.
+/// Orders to the writer, executed in sequence: a write order before a removal does not leave the state. A new state
+/// is not accepted while the old one waits; its passage is evaluated again.
 enum Order {
     Write(Item),
     Remove(Key),
@@ -86,7 +87,7 @@ struct Pending {
     removed: HashMap<Key, usize>,
     /// States that were used from memory. Their files count as used.
     used: HashSet<Key>,
-    /// When the writer last finished a state, or got one while none waited.
+    /// When the writer last finished a state, or got one while idle.
     moved: Option<Instant>,
 }
 
@@ -113,7 +114,7 @@ impl Pending {
         self.moved = Some(Instant::now());
     }
 
-    /// True if the folder has taken none of the waiting states for [`STUCK`].
+    /// True if the folder has accepted none of the waiting states for [`STUCK`].
     fn is_stuck(&self) -> bool {
         !self.waiting.is_empty() && self.moved.is_some_and(|moved| moved.elapsed() >= STUCK)
     }
@@ -136,18 +137,18 @@ struct Files {
     unreadable: AtomicBool,
 }
 
-/// The folder, the threads that read it, and the one that writes to it.
+/// The folder, its reader threads, and its writer thread.
 pub(super) struct Disk {
     files: Arc<Files>,
     reader: Reader,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     queue: Option<Sender<Order>>,
     writer: Option<JoinHandle<()>>,
     pending: Arc<Mutex<Pending>>,
 }
 
 impl Disk {
-    /// Opens the folder; `None`, with a line in the log, if that is not possible.
+    /// Opens the folder; on failure logs a line and returns `None`.
     pub fn open(options: &DiskOptions) -> Option<Self> {
         let DiskOptions { folder, bytes } = options.clone();
         let shown = folder.display().to_string();
@@ -188,7 +189,7 @@ impl Disk {
         !self.is_dropped(&key) && self.ask(move |files| path(&files.folder, &key).exists()).unwrap_or(false)
     }
 
-    /// True if the state waits to be removed.
+    /// True if the state waits for its removal.
     fn is_dropped(&self, key: &Key) -> bool {
         Pending::lock(&self.pending).removed.contains_key(key)
     }
@@ -198,8 +199,8 @@ impl Disk {
         self.reader.ask(&self.files.folder, move || question(&files))
     }
 
-    /// Queues a state to be written, unless too many wait already, or the folder is stuck. States with `fills` are exempt from the
-    /// limit, because their caller waits for them.
+    /// Queues a state to be written, unless too many wait already or the folder is stuck. States with `fills` are
+    /// exempt from the limit, because their caller waits for them.
     pub fn write(&self, key: Key, state: State, fills: bool) {
         let Some(queue) = &self.queue else { return };
         let bytes = state.len();
@@ -208,7 +209,7 @@ impl Disk {
         if pending.waiting.contains_key(&key) || (crowded && !fills) || pending.is_stuck() {
             return;
         }
-        // Under the lock, so that the writer does not finish a state that is not entered yet.
+        // Under the lock, so that the writer does not finish a state before it is entered.
         if queue.send(Order::Write(Item { key, state, fills })).is_ok() {
             pending.enter(key, bytes);
         }
@@ -234,8 +235,8 @@ impl Disk {
         !pending.is_stuck() && keys.iter().any(|key| pending.waiting.contains_key(key))
     }
 
-    /// Queues the removal of the file of a state that could not be restored or is not trusted. It is not found from now on, and the
-    /// caller does not wait for the folder.
+    /// Queues the removal of the file of a state that could not be restored or is not trusted. It is hidden
+    /// immediately, and the caller does not wait for the folder.
     pub fn remove(&self, key: &Key) {
         let Some(queue) = &self.queue else { return };
         let mut pending = Pending::lock(&self.pending);
@@ -362,7 +363,7 @@ const fn close(_: &Path, _: &std::fs::Metadata) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder of another user, and one that everybody may write to.
+/// Refuses a folder of another user, or one that everybody may write to.
 #[cfg(unix)]
 fn private(about: &std::fs::Metadata) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
-//! Accesses the folder on separate threads, because a network volume that stops answering blocks a thread for ever. A request waits
-//! while others are answered, and [`WAIT`] more. The folder is then not used for [`SILENCE`].
+//! Accesses the folder on separate threads, because a network volume that stops answering blocks a thread for ever.
+//! A request waits while other requests get answers, and [`WAIT`] more. The folder is then not used for
+//! [`SILENCE`].
 
 use std::io;
 use std::path::Path;
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// After this time without any answer, the folder does not answer. Slow disks read the megabytes of a state in less.
+/// Without any answer for this long, the folder counts as unresponsive. Slow disks read the megabytes of a state
+/// faster.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 
-/// How long the folder is not used after a question without an answer.
+/// How long the folder is not used after an unanswered question.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Threads that access the folder. A thread that hangs is lost until the volume answers.
@@ -21,7 +23,7 @@ const THREADS: usize = 4;
 
 type Question = Box<dyn FnOnce() + Send>;
 
-/// The threads that access the folder. They end when it is dropped, except those that hang.
+/// The threads that access the folder. They end when it is dropped, except hanging ones.
 pub(super) struct Reader {
     questions: Sender<Question>,
     /// When a question was last answered.
@@ -41,7 +43,7 @@ impl Reader {
         Ok(Self { questions, answered, silent_until: Mutex::new(None) })
     }
 
-    /// Result of `question` on the folder; `None` if the folder does not answer, or did not recently.
+    /// Result of `question` on the folder; `None` if the folder does not answer now, or did not recently.
     pub fn ask<T: Send + 'static>(&self, folder: &Path, question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         if self.silence(|until| until.is_some_and(|until| Instant::now() < until)) {
             return None;

@@ -62,7 +62,7 @@ fn the_files_used_longest_ago_go_first_and_nobody_elses() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("warm");
     drop(open(&folder, 10_000));
-    // Names like those of the files that are deleted by their age.
+    // Names like those of the files that are deleted by age.
     let others = ["notes.txt", "mine.state", "writing-thesis.txt", "writing-old"].map(|name| folder.join(name));
     for path in &others {
         old(path);
@@ -82,7 +82,7 @@ fn the_files_used_longest_ago_go_first_and_nobody_elses() {
     assert!(others.iter().all(|path| path.exists()), "{others:?}");
 }
 
-/// It was written afterwards, with a good checksum.
+/// It was written afterwards, with a valid checksum.
 #[test]
 fn a_state_that_is_dropped_while_it_waits_is_not_there_afterwards() {
     let scratch = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn filling_takes_free_room_only() {
     assert!(open(&folder, 10_000).holds(&key(100)), "traffic deletes what was used longest ago");
 }
 
-/// Room was made for it first, and it was not written.
+/// Other files were deleted for it, and then it was not written.
 #[test]
 fn a_state_that_is_too_large_deletes_no_others() {
     let scratch = tempfile::tempdir().unwrap();
@@ -205,12 +205,12 @@ fn a_damaged_file_that_cannot_be_deleted_is_not_used() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("warm");
     let disk = open(&folder, 10_000);
-    // A folder in the place of the file: it can be neither read nor removed as a file, whoever asks.
+    // A folder in place of the file: it can be neither read nor removed as a file, by any user.
     std::fs::create_dir(path(&folder, &key(0))).unwrap();
     assert_eq!((disk.read(&key(0)), disk.read(&key(0))), (None, None));
 }
 
-/// A length that is not true, of a sparse file: memory of that size cannot be had. Within the bound of all files, too.
+/// A false length, of a sparse file: memory of that size cannot be allocated. Also within the bound of all files.
 #[test]
 fn a_file_that_is_too_long_is_damaged() {
     let scratch = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn a_file_that_is_too_long_is_damaged() {
     for most in [1 << 20, u64::MAX] {
         std::fs::write(path(&folder, &key(0)), &whole).unwrap();
         std::fs::File::options().write(true).open(path(&folder, &key(0))).unwrap().set_len(1 << 40).unwrap();
-        // Without opening the folder again, which counts its files.
+        // Without opening the folder again, which would count its files.
         let (queue, pending, unreadable) = (None, Arc::default(), AtomicBool::new(false));
         let disk = Disk {
             files: Arc::new(Files { folder: folder.clone(), most, unreadable }),
@@ -236,7 +236,7 @@ fn a_file_that_is_too_long_is_damaged() {
     }
 }
 
-/// A network volume that stops answering: whoever opens the file waits for ever.
+/// A network volume that stops answering: opening the file blocks for ever.
 #[cfg(unix)]
 #[test]
 fn a_folder_that_does_not_answer_is_passed_over() {
@@ -247,20 +247,20 @@ fn a_folder_that_does_not_answer_is_passed_over() {
     let (reply, answers) = channel();
     let asking = Arc::clone(&disk);
     std::thread::spawn(move || (0..2).for_each(|number| reply.send(asking.read(&key(number))).unwrap()));
-    // The second is not asked at all.
+    // The second question is not asked at all.
     let waited = [(); 2].map(|()| answers.recv_timeout(20 * reader::WAIT).expect("it hangs"));
     assert_eq!(waited, [None, None]);
     assert!(!disk.holds(&key(0)));
 }
 
-/// `WarmPassages` waited without end on a volume that takes nothing, and each call left more states in memory.
+/// `WarmPassages` waited without end on a volume that accepts nothing, and each call left more states in memory.
 #[test]
 fn a_folder_that_takes_nothing_is_not_waited_for() {
     let scratch = tempfile::tempdir().unwrap();
     let (queue, _orders) = channel();
     let mut disk = open(&scratch.path().join("warm"), 1 << 20);
     let state = || Arc::new(vec![1; 8]);
-    // Nobody takes orders from this queue.
+    // No thread takes orders from this queue.
     let taken = disk.queue.replace(queue);
     drop(taken);
     let keys = [key(1), key(2)];

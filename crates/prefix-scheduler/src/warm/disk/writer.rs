@@ -11,28 +11,28 @@ use parking_lot::Mutex;
 use super::{EXTENSION, Item, Order, Pending, file, path, touch};
 use crate::warm::Key;
 
-/// Files written between two scans of the whole folder, which another server may fill as well.
+/// Files written between two scans of the whole folder, because another server may also fill it.
 const BETWEEN_SCANS: usize = 64;
 
 /// Files scanned between two reports of progress.
 const BETWEEN_REPORTS: usize = 100;
 
-/// Beginning of the names of temporary files. So many random letters and digits follow.
+/// Beginning of the names of temporary files, followed by this many random letters and digits.
 const WRITING: &str = "writing-";
 const RANDOM: usize = 6;
 
-/// A temporary file that is older was left by a process that ended.
+/// A temporary file older than this was left by a process that ended.
 const ABANDONED: Duration = Duration::from_mins(10);
 
 pub(super) struct Writer {
     folder: PathBuf,
     limit: u64,
-    /// True if the last write failed, which is logged once.
+    /// True if the last write failed. Only the first failure is logged.
     failing: bool,
     pending: Arc<Mutex<Pending>>,
 }
 
-/// Files of states: when they were used, where they are, and their bytes.
+/// Files of states: last use, path and bytes.
 type Files = Vec<(SystemTime, PathBuf, u64)>;
 
 impl Writer {
@@ -44,7 +44,7 @@ impl Writer {
         let mut bytes = self.make_room(0);
         let mut unscanned = 0;
         for order in orders {
-            // A scan of a large folder takes long, but it is progress.
+            // A scan of a large folder takes long, but counts as progress.
             Pending::lock(&self.pending).moves();
             let Item { key, state, fills } = match order {
                 Order::Write(item) => item,
@@ -57,11 +57,11 @@ impl Writer {
             let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
             let is_full = |bytes: u64| bytes.saturating_add(size) > self.limit;
             if path(&self.folder, &key).exists() {
-                // The state was loaded from here into memory: nothing has to be evicted.
+                // The state was loaded from this file into memory: nothing must be evicted.
                 Pending::lock(&self.pending).remove(&key);
                 continue;
             }
-            // No file is deleted for a state that is not written.
+            // No file is deleted for a state that will not be written.
             let too_large = size > self.limit / 2;
             unscanned += 1;
             if !too_large && (unscanned >= BETWEEN_SCANS || is_full(bytes)) {
@@ -69,7 +69,7 @@ impl Writer {
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
                 Pending::lock(&self.pending).moves();
             }
-            // Filling deletes no files: it would delete its own files and those that traffic needs.
+            // Filling deletes no files: it would delete its own files and files in use.
             let refused = too_large || (fills && is_full(bytes));
             if !refused {
                 match self.write(&key, &state) {
@@ -139,8 +139,8 @@ impl Writer {
         files
     }
 
-    /// If the files and `coming` bytes exceed the bound, deletes the least recently used files until nine tenths of it are left.
-    /// Returns the bytes of the files.
+    /// If the files plus `coming` bytes exceed the bound, deletes the least recently used files until nine tenths
+    /// of it are left. Returns the bytes of the files.
     fn make_room(&self, coming: u64) -> u64 {
         let mut bytes = sum(&self.files());
         if bytes.saturating_add(coming) <= self.limit {
@@ -163,14 +163,14 @@ impl Writer {
     }
 }
 
-/// True if a file is named as a state is, by the digits of its key. Others in the folder are not touched.
+/// True if the file name looks like a state's, by the digits of its key. Other files in the folder are not touched.
 fn is_state(path: &Path) -> bool {
     let digits = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let named = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     named && path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
-/// True if a file is named as one that is being written.
+/// True if the file name looks like that of a file being written.
 fn is_temporary(path: &Path) -> bool {
     let random = path.file_name().and_then(|name| name.to_str()?.strip_prefix(WRITING));
     random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))

@@ -1,4 +1,4 @@
-//! By hand, and by simulation: bias against other estimators, and what the standard error covers.
+//! By hand, and by simulation: bias against other estimators, and the coverage of the standard error.
 
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn equal_answers_do_not_prove_certainty() {
     assert!(errors[0] > errors[1] && errors[1] > errors[2] && errors[2] > 0.05, "{errors:?}");
 }
 
-/// Both forms of the undrawn part, where the closed one still has its digits.
+/// Both forms of the undrawn part, in the range where the closed form is precise.
 #[test]
 fn the_series_continues_the_closed_form() {
     for n in [12, 50, 400] {
@@ -93,7 +93,7 @@ fn entropy_of(distribution: &[f64]) -> f64 {
     -distribution.iter().map(|p| p * p.ln()).sum::<f64>()
 }
 
-/// Sizes of the clusters that `n` answers fall into.
+/// Sizes of the clusters of `n` answers.
 fn draw(distribution: &[f64], n: usize, source: &mut ChaCha8Rng) -> Vec<usize> {
     let mut sizes = vec![0; distribution.len()];
     for _ in 0..n {
@@ -108,7 +108,7 @@ fn draw(distribution: &[f64], n: usize, source: &mut ChaCha8Rng) -> Vec<usize> {
     sizes
 }
 
-/// Entropy by the sizes of the clusters.
+/// Entropy from the sizes of the clusters.
 type Rival<'a> = &'a dyn Fn(&[usize]) -> f64;
 
 fn plug_in(sizes: &[usize]) -> f64 {
@@ -129,8 +129,8 @@ fn grassberger(sizes: &[usize]) -> f64 {
     n.ln() - sizes.iter().map(|&size| real(size) / n * g(size)).sum::<f64>()
 }
 
-/// *Nonparametric estimation of Shannon's index of diversity when there are unseen species*, 2003; one singleton fewer
-/// where all are.
+/// *Nonparametric estimation of Shannon's index of diversity when there are unseen species*, 2003; with one
+/// singleton fewer if all clusters are singletons.
 fn chao_shen(sizes: &[usize]) -> f64 {
     let n = real(sizes.iter().sum());
     let coverage = 1.0 - clusters_of(sizes, 1).min(n - 1.0) / n;

@@ -50,7 +50,7 @@ fn errors_of_another_source_take_the_correlation_of_the_jackknife() {
 
 const SAMPLES: usize = 10;
 
-/// SePer of answers drawn by inversion: the answer to the random number `u` is right where `right` says so.
+/// SePer of answers drawn by inversion: the answer to the random number `u` is right if `right` is true for it.
 fn seper(uniforms: &[f64], right: impl Fn(f64) -> bool) -> Estimate {
     let verdict = |&u: &f64| {
         let entailment = if right(u) { 0.9 } else { 0.05 };
@@ -85,7 +85,8 @@ fn clusters(uniforms: &[f64], distribution: &[f64]) -> Clusters {
     clusters
 }
 
-/// Over many draws: the standard deviation of the difference, and the root mean square of its paired and independent error.
+/// Over many draws: the standard deviation of the difference, and the root mean square of its paired and
+/// independent error.
 fn simulate(difference: impl Fn(&[f64]) -> Option<(Estimate, Estimate)>) -> (f64, f64, f64) {
     let mut source = ChaCha8Rng::seed_from_u64(1);
     let (mut values, mut paired, mut independent) = (Vec::new(), Vec::new(), Vec::new());
@@ -105,7 +106,7 @@ fn simulate(difference: impl Fn(&[f64]) -> Option<(Estimate, Estimate)>) -> (f64
 
 #[test]
 fn the_paired_error_is_the_spread_of_delta_seper() {
-    // Answers that are right without context are right with it: the random numbers make the two sides rise and fall together.
+    // Answers that are right without context are right with it: the random numbers move both sides together.
     let (spread, paired, independent) = simulate(|u| Some((seper(u, |u| u < 0.7), seper(u, |u| u < 0.4))));
     assert!((paired / spread - 1.0).abs() < 0.08, "{paired} for {spread}");
     assert!(independent / spread > 1.3, "{independent} for {spread}");
@@ -115,7 +116,7 @@ fn the_paired_error_is_the_spread_of_delta_seper() {
     assert!(independent / spread < 0.8, "{independent} for {spread}");
 }
 
-/// An entropy by random numbers and distribution.
+/// An entropy from random numbers and distribution.
 type Measure<'a> = &'a dyn Fn(&[f64], &[f64]) -> Option<Estimate>;
 
 /// The jackknife of an entropy is itself somewhat large (Efron and Stein), so the bounds are wider here.

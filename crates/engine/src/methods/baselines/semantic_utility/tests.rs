@@ -1,4 +1,4 @@
-//! Answers whose entailment is given, without a model.
+//! Answers with given entailment, without a model.
 
 use proptest::prelude::*;
 
@@ -10,13 +10,13 @@ fn answers(texts: &[&str]) -> Vec<Answer> {
     texts.iter().map(|text| Answer { text: (*text).to_owned(), likelihood }).collect()
 }
 
-/// Answers of one token and these likelihoods, times a constant.
+/// Answers of one token with these likelihoods, times a constant.
 fn weighed(answers: &[(&str, f64)]) -> Vec<Answer> {
     let likelihood = |weight: f64| Likelihood { sum: (weight / 100.0).ln(), tokens: 1 };
     answers.iter().map(|(text, weight)| Answer { text: (*text).to_owned(), likelihood: likelihood(*weight) }).collect()
 }
 
-/// Judges everything that is asked for by the texts after the question.
+/// Judges all requested pairs by the texts after the question.
 fn measure(contexts: &[Vec<Answer>], entails: impl Fn(&str, &str) -> f64) -> (Scored, Vec<(String, String)>) {
     judged(contexts, |premise, hypothesis| {
         let entailment = entails(premise, hypothesis);
@@ -51,13 +51,14 @@ fn alike(premise: &str, hypothesis: &str) -> f64 {
     f64::from(u8::from(premise[..1] == hypothesis[..1]))
 }
 
-/// With all passages: a twice in two forms (weights 2 and 1), b once, and one empty answer, so a weighs 3/4 and b 1/4. The
-/// first passage alone gives a, b and nothing with weights 2, 1 and 1: 1/2 · 3/4 + 1/4 · 1/4 = 7/16. None gives b, c and nothing
-/// with weights 1, 1 and 2: 1/4 · 1/4 = 1/16. The second passage gives nothing but c.
+/// With all passages: a twice in two forms (weights 2 and 1), b once, and one empty answer, so a weighs 3/4 and b
+/// 1/4. The first passage gives a, b and an empty answer with weights 2, 1 and 1: 1/2 · 3/4 + 1/4 · 1/4 = 7/16.
+/// None gives b, c and an empty answer with weights 1, 1 and 2: 1/4 · 1/4 = 1/16. The second passage gives only c.
 ///
-/// Left out one after the other: with the first passage 3, 12 and 14, without 0, 2 and 3, in 24ths. The differences 3, 10 and 11
-/// deviate from their mean by -5, 2 and 3, so the squared error is 2/3 · 38/24² = 19/432. As independent sets it were
-/// 2/3 · (206/3 + 14/3)/24² = 55/648. The second passage shows no deviation; the error is that of none, 2/3 · (14/3)/24² = 7/1296.
+/// Left out one after the other: with the first passage 3, 12 and 14, without 0, 2 and 3, in 24ths. The differences
+/// 3, 10 and 11 deviate from their mean by -5, 2 and 3, so the squared error is 2/3 · 38/24² = 19/432. As
+/// independent sets it would be 2/3 · (206/3 + 14/3)/24² = 55/648. The second passage shows no deviation; its error
+/// is the error of none, 2/3 · (14/3)/24² = 7/1296.
 #[test]
 fn by_hand() {
     let contexts = [
@@ -71,7 +72,7 @@ fn by_hand() {
     assert_eq!((scored.ranking, scored.unit, scored.has_zero), (vec![0, 1], 1.0, true));
     let squared: Vec<f64> = scored.standard_errors.unwrap().iter().map(|error| error * error).collect();
     assert!((squared[0] - 19.0 / 432.0).abs() < 1e-12 && (squared[1] - 7.0 / 1_296.0).abs() < 1e-12, "{squared:?}");
-    // Clusters: ax with a, then b with a, in both directions. Then a, b and c against a and b, less what is known.
+    // Clusters: ax with a, then b with a, in both directions. Then a, b and c against a and b, except known pairs.
     let texts = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(left, right)| ((*left).to_owned(), (*right).to_owned())).collect()
     };
@@ -92,8 +93,8 @@ fn a_passage_that_says_what_the_list_says_has_the_whole_difference() {
     assert!(Judging::new("who", &[answers(&["c"]), answers(&[""]), answers(&["a"])]).unwrap().is_none());
 }
 
-/// The answers that give the meanings are others than those that are judged, also for a list of one passage: an answer whose
-/// meaning nothing else shares does not support itself.
+/// The answers that give the meanings differ from the judged ones, also for a list of one passage: an answer with a
+/// unique meaning does not support itself.
 #[test]
 fn no_answer_is_judged_against_its_own_meaning() {
     let (scored, _) = measure(&[answers(&["c", "c"]), answers(&["a", "b"]), answers(&["d", "e"])], alike);
@@ -109,8 +110,8 @@ fn no_answer_is_judged_against_its_own_meaning() {
     }
 }
 
-/// Answers of the default generator and verdicts of the default entailment model, both drawn and computed by an independent
-/// program, and the utilities that it makes of them (tests/golden/generator/semantic_utility.py).
+/// Answers of the default generator and verdicts of the default entailment model, both computed by an independent
+/// program, and its utilities from them (tests/golden/generator/semantic_utility.py).
 #[test]
 fn utilities_agree_with_an_independent_program() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/generator/semantic_utility.json");
@@ -138,7 +139,7 @@ fn utilities_agree_with_an_independent_program() {
         })
         .collect();
     let (scored, _) = judged(&contexts, |premise, hypothesis| {
-        // The program asks no more of an answer that has found its cluster.
+        // The program asks nothing more about an answer that has found its cluster.
         let row = verdicts.get(&(premise, hypothesis)).map_or(&[0.0, 1.0, 0.0][..], Vec::as_slice);
         Verdict { entailment: row[0], neutral: row[1], contradiction: row[2] }
     });
@@ -175,7 +176,7 @@ fn seeds(passages: usize) -> Vec<Vec<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Whatever the answers and the verdicts: between -1 and 1.
+    /// For any answers and verdicts: between -1 and 1.
     #[test]
     fn bounded(
         picks in proptest::collection::vec(proptest::collection::vec(0_usize..6, 3..4), 4..7),

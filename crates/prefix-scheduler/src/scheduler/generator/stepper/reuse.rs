@@ -6,7 +6,8 @@ use crate::model::{Batch, ModelError, Row};
 use crate::plan::{NodeId, Step};
 use crate::warm::scores;
 
-/// Up to this length the segment after a passage, the cue before the query, is saved at first sight like the passage.
+/// Up to this length, the segment after a passage (the cue before the query) is saved at first sight, like the
+/// passage.
 const SHORT: usize = 32;
 
 impl Stepper<'_> {
@@ -16,7 +17,7 @@ impl Stepper<'_> {
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
         for (index, state) in store.find(&keys, &active.job.held).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
-            // From disk, or from an earlier round when the store did not admit it.
+            // From disk, or from an earlier round if the store did not admit it.
             let own = || {
                 let state = active.job.held.get(&key)?;
                 store.keep(key, active.job.plan.length(node), &state, true, false);
@@ -45,8 +46,8 @@ impl Stepper<'_> {
         active.reused(adopted);
     }
 
-    /// Appends the state of a node to a sequence of the generator. A state that cannot be restored is dropped, and its tokens
-    /// are evaluated at once; its log-probabilities are known and stay.
+    /// Appends the state of a node to a sequence of the generator. If it cannot be restored, it is dropped and its
+    /// tokens are evaluated at once; its known log-probabilities stay.
     pub(super) fn restore(&mut self, index: usize, node: NodeId, sequence: usize) -> Result<(), ModelError> {
         let active = &mut self.active[index];
         let held = active.states.remove(&node).ok_or_else(|| lost("a state that the request does not hold"))?;
@@ -60,7 +61,8 @@ impl Stepper<'_> {
         active.job.held.remove(&key);
         let tokens = active.job.plan.tokens(node).to_vec();
         active.read_again(tokens.len());
-        // The server's count of cached tokens still includes these few: a counter that falls looks like a restart.
+        // The server's count of cached tokens still includes these few, because a decreasing counter looks like a
+        // restart.
         let rows: Vec<Row> = tokens
             .into_iter()
             .zip(positions)
@@ -81,20 +83,21 @@ impl Stepper<'_> {
         }
     }
 
-    /// Drops the states that a request made or restored. One of them may be the cause of a score that is not a number, and the next
-    /// request with that passage would fail as well.
+    /// Drops the states that a request made or restored. One of them may have caused a score that is not a number,
+    /// and the next request with that passage would fail, too.
     pub(super) fn drop_states(&mut self, index: usize) {
         self.dirty = true;
         let active = &self.active[index];
         if let Some(store) = self.store {
-            // With both keys: a state may be cached without the scores that its key names.
+            // With both keys: a state may be cached without the scores in its key.
             let both = active.job.keys.iter().flat_map(|(_, key)| [key.with_scores(), key.without_scores()]);
             both.for_each(|key| store.drop_state(&key));
         }
     }
 
-    /// Empties the cache if no request is active: after a request whose scores are NaN, because its prompt prefixes and its free
-    /// cells spoil the next request; and before each plan that needs the cells of a new cache.
+    /// Empties the cache if no request is active. Used after a request whose scores are NaN, because its prompt
+    /// prefixes and free cells would spoil the next request, and before each plan that needs the cells of a new
+    /// cache.
     pub(super) fn cleanse(&mut self) {
         if !self.active.is_empty() || !(self.dirty || self.one_at_a_time) {
             return;
@@ -135,7 +138,7 @@ impl Stepper<'_> {
                 continue;
             }
             let Some(key) = active.key(node) else { continue };
-            // The key may name a state with scores, which could not be found. This state has none.
+            // The key may name a state with scores that was not found. This state has none.
             let key = if plan.scored_tokens(node) == 0 { key.without_scores() } else { key };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let (to_disk, own) = (active.job.fills, &active.job.held);
@@ -174,7 +177,7 @@ impl Stepper<'_> {
         let Some(to) = self.free_sequences.pop() else { return };
         if let Err(error) = self.generator.fork(sequence, to, tokens.len()) {
             tracing::error!(%error, "prompt prefix not cached");
-            // A part of the copy may exist.
+            // A partial copy may exist.
             self.release(&[to]);
             return;
         }

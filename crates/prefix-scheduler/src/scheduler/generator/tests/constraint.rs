@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::Allowed;
 use numeric::sampling::{draw_among, unit};
 
-/// A letter of `letters`, then the forced tokens of `between`, and again.
+/// Repeats: a letter of `letters`, then the forced tokens of `between`.
 struct Joined {
     letters: Vec<Token>,
     between: Vec<Token>,
@@ -96,7 +96,8 @@ fn samples_hold_allowed_tokens_only_at_any_temperature() {
     }
 }
 
-/// Four letters with three forced tokens between: the prompt, then one step for each letter that is followed by a choice.
+/// Four letters with three forced tokens between: the prompt, then one step per letter that is followed by a
+/// choice.
 #[test]
 fn forced_tokens_are_evaluated_with_the_token_before_them() {
     let bench = bench(0, Duration::ZERO, vec![]);
@@ -107,7 +108,7 @@ fn forced_tokens_are_evaluated_with_the_token_before_them() {
     assert_eq!(bench.settled_cells(), 0);
 }
 
-/// Whatever follows the last choice is known, so it is never evaluated.
+/// The text after the last choice is known, so it is never evaluated.
 #[test]
 fn a_sample_may_end_within_forced_tokens() {
     let bench = bench(0, Duration::ZERO, vec![]);
@@ -124,7 +125,7 @@ fn a_sample_may_end_within_forced_tokens() {
     }
 }
 
-/// No allowed token is in the vocabulary: the request fails and the next one does not.
+/// No allowed token is in the vocabulary: the request fails, but not the next one.
 #[test]
 fn a_set_without_a_token_to_draw_fails_its_own_request_only() {
     let bench = bench(0, Duration::ZERO, vec![]);

@@ -25,7 +25,7 @@ fn the_first_token_of_a_sample_keeps_its_distribution_where_it_is_wanted() {
         let same = |(log, logit): (&f32, &f32)| (f64::from(*log) - (f64::from(*logit) - normaliser)).abs() < 1e-5;
         assert!(distribution.iter().zip(&logits).all(same));
     }
-    // The tokens are those of the same samples without it.
+    // The tokens are the same as without it.
     let (alone, same) = sampled(&["aab", "c"], 2, 3, 1);
     assert_eq!(bench.run(&alone).unwrap().samples[&same[1]], outcome.samples[&nodes[1]]);
 }

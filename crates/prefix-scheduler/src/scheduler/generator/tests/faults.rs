@@ -11,7 +11,7 @@ impl Stop for Never {
     }
 }
 
-/// Letter (u): the script of one request gives no logits after `!`; its sample failed everybody's step.
+/// Letter (u): the script of one request gives no logits after `!`; its sample failed the whole step.
 #[test]
 fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
     let broken: Arc<crate::scripted::Script> =
@@ -37,8 +37,8 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
     assert_eq!(good.unwrap().samples.len(), 1);
     assert!(matches!(bad, Err(ScheduleError::Model(ModelError::Decode(problem))) if problem.contains("not finite")));
     assert_eq!(scores.unwrap().scores, directly(&scored));
-    // The unevaluated tokens of a failed request count for its call until the call ends, or a later request evaluates as many:
-    // three that come together may come in any order.
+    // The unevaluated tokens of a failed request count for its call until the call ends, or a later request
+    // evaluates as many. Three requests that arrive together may run in any order.
     drop(call);
     assert_eq!(bench.settled_cells(), 0);
     // Requests that were admitted meanwhile end before the cache is emptied.
@@ -46,7 +46,7 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
 }
 
-/// A job for a plan, and where its answer comes.
+/// A job for a plan, and the receiver of its answer.
 fn job(plan: &Arc<Plan>) -> (Job, oneshot::Receiver<Result<Outcome, ScheduleError>>) {
     let (reply, answer) = oneshot::channel();
     let job = Job {
@@ -68,7 +68,7 @@ fn job(plan: &Arc<Plan>) -> (Job, oneshot::Receiver<Result<Outcome, ScheduleErro
     (job, answer)
 }
 
-/// Letter (t): a sequence that is not there was taken to be sequence 0, which may be another caller's.
+/// Letter (t): a missing sequence was taken for sequence 0, which may be another caller's.
 #[test]
 fn a_missing_sequence_is_an_error_and_never_sequence_0() {
     let plan = plan(&["ab"], "?x", 3);

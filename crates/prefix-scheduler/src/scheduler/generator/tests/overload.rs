@@ -1,9 +1,9 @@
-//! More work than there is time: what is dropped, when, and what goes first.
+//! More work than time: what is dropped, when, and what goes first.
 
 use super::*;
 use crate::call::{Admission, Place, Priority, Terms};
 
-/// A generator that takes a millisecond a token, after its speed was measured.
+/// A generator that takes a millisecond per token, after its speed was measured.
 fn warm() -> Bench {
     let bench = bench(0, Duration::from_millis(1), vec![]);
     bench.run(&plan(&["abcd", "dcba"], "?x", 20)).unwrap();
@@ -14,7 +14,7 @@ fn within(time: Duration) -> Call {
     Call::local_with(Some(Instant::now() + time))
 }
 
-/// It was worked on until its deadline.
+/// It was evaluated until its deadline.
 #[test]
 fn a_request_that_cannot_end_in_time_is_dropped_before_it_takes_any() {
     let bench = warm();
@@ -22,7 +22,7 @@ fn a_request_that_cannot_end_in_time_is_dropped_before_it_takes_any() {
     let needed = Duration::from_millis(long.cost().tokens as u64);
     let steps = bench.observed.steps.load(Ordering::SeqCst);
     let started = Instant::now();
-    // Above the bound of twice the best speed, below what the generator can do.
+    // Above the bound of twice the best speed, but below the generator's real time.
     let error = bench.runtime.block_on(bench.scheduler.run(long, &within(needed * 6 / 10), None)).unwrap_err();
     assert_eq!(error, Stopped::DeadlineExceeded.into());
     assert!(started.elapsed() < needed / 4, "{:?} of {needed:?}", started.elapsed());
@@ -59,13 +59,13 @@ fn samples_may_end_early_and_are_not_given_up() {
     let bench = warm();
     // They end after 8 and 5 of 200 tokens.
     let (plan, _) = sampled(&["ab"], 2, 200, 12);
-    // Less than their full length takes at twice the best speed, by which a request is refused at once.
+    // Less than their full length takes at twice the best speed, the bound for immediate refusal.
     let time = Duration::from_millis(plan.cost().tokens as u64 * 4 / 10);
     let outcome = bench.runtime.block_on(bench.scheduler.run(plan, &within(time), None));
     assert!(outcome.is_ok(), "{outcome:?}");
 }
 
-/// They were work ahead of others until the call ended, which may have answers judged for minutes.
+/// They counted as work ahead of others until the call ended, which may have answers judged for minutes.
 #[test]
 fn what_samples_did_not_take_is_nobodys_work() {
     let bench = warm();
@@ -74,7 +74,7 @@ fn what_samples_did_not_take_is_nobodys_work() {
     bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &call, None)).unwrap();
     assert!(call.spent() < 40, "{}", call.spent());
     assert_eq!(bench.scheduler.ledger().total(), 0);
-    // Nor is what was reserved for them beyond that.
+    // The tokens reserved for them beyond that are released, too.
     let call = Call::local();
     bench.scheduler.admit(&call, 5_000, Kind::Reads).unwrap();
     bench.runtime.block_on(bench.scheduler.run(plan, &call, None)).unwrap();
@@ -83,8 +83,9 @@ fn what_samples_did_not_take_is_nobodys_work() {
     assert_eq!(bench.scheduler.ledger().total(), 0);
 }
 
-/// Calls that run a plan each, all at once; returns their names in the order in which they began. With the small batch of
-/// these tests the followers' least share is as large as the leader's, so the order of their ends says nothing.
+/// Runs calls with one plan each, all at once; returns their names in the order in which they began. With the small
+/// batch of these tests the followers' least share equals the leader's, so the order of their ends is not
+/// informative.
 fn begins(bench: &Bench, calls: &[(&'static str, Call)], plan: &Arc<Plan>) -> Vec<&'static str> {
     let runs = calls.iter().map(|(name, call)| {
         let (scheduler, plan, call, name) = (bench.scheduler.clone(), Arc::clone(plan), call.clone(), *name);
@@ -115,7 +116,7 @@ fn later_rounds_go_first_then_priority_then_the_deadline() {
     calls.push(("soon", call(5, Some(200))));
     calls.push(("urgent", call(1, None)));
     calls.push(("begun", begun));
-    // The most urgent one holds the generator until all others wait.
+    // The most urgent one runs until all others wait.
     let first = call(0, None);
     let (scheduler, long) = (bench.scheduler.clone(), self::plan(&["abcdef"], "?x", 60));
     let holds = bench.runtime.spawn(async move { scheduler.run(long, &first, None).await });
@@ -127,7 +128,8 @@ fn later_rounds_go_first_then_priority_then_the_deadline() {
     assert_eq!((bench.settled_cells(), admission.in_flight()), (0, 0));
 }
 
-/// The lists of a call that scores many at once were all later rounds after its first step, and went before everybody.
+/// The lists of a call that scores many at once counted as later rounds after its first step, and went before all
+/// other calls.
 #[test]
 fn lists_of_one_call_leave_others_their_turn() {
     let bench = warm();
@@ -149,11 +151,11 @@ fn lists_of_one_call_leave_others_their_turn() {
     }
 }
 
-/// Rankings were counted at the speed of another caller's samples, and refused although they end in time.
+/// Rankings were counted at the speed of another caller's samples, and refused although they would end in time.
 #[test]
 fn prompts_are_let_in_beside_samples() {
     let bench = warm();
-    // A sample at a time, of a token a step.
+    // One sample at a time, one token per step.
     for _ in 0..400 {
         bench.scheduler.stats().pace.record(1, Duration::from_millis(20), false);
     }
@@ -198,7 +200,7 @@ fn admission_counts_what_others_reserved_and_gives_it_back() {
     bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000, reads).unwrap();
 }
 
-/// A request that gains nothing by being active waited in front of one that gains.
+/// A request that gains nothing by being active blocked one that gains.
 #[test]
 fn a_short_request_passes_a_long_one_that_may_wait() {
     let bench = warm();

@@ -1,4 +1,4 @@
-//! Prompt prefixes and states that requests leave for later ones.
+//! Prompt prefixes and states that requests cache for later ones.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn a_short_segment_after_the_first_passage_is_kept_at_once() {
     assert_eq!((again.tokens, again.scores), (2 * 2, directly(&with_cue)));
 }
 
-/// Scored passages between a prompt prefix, a cue and a scored query, as Bayes saliency asks.
+/// Scored passages between a prompt prefix, a cue and a scored query, as in Bayes saliency.
 fn joint(passages: &[Vec<Token>], query: &[Token]) -> Arc<Plan> {
     let mut plan = Plan::new();
     for passage in passages {
@@ -141,7 +141,7 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert!(bench.run(&plan).is_err());
     assert_eq!(bench.scheduler.store().unwrap().figures().states, 0);
     broken.store(false, Ordering::SeqCst);
-    // Nor is anything left in the cache: the prompt prefix was cached, and every later request of the method failed by it.
+    // The cache is empty, too: the prompt prefix was cached, and failed every later request of the method.
     let outcome = bench.run(&plan).unwrap();
     assert_eq!((&outcome.scores, outcome.cached_tokens), (&directly(&plan), 0));
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
@@ -150,7 +150,8 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1, "once");
 }
 
-/// A caller that left after the first score that is NaN left its states, and the prompt prefix, to the next request.
+/// If a caller left after the first NaN score, the states and the prompt prefix of its request stayed for the next
+/// one.
 #[test]
 fn what_a_broken_request_made_is_dropped_when_its_caller_leaves() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -166,7 +167,7 @@ fn what_a_broken_request_made_is_dropped_when_its_caller_leaves() {
     bench.runtime.block_on(async {
         let call = Call::local();
         let run = bench.scheduler.run(Arc::clone(&long), &call, None);
-        // Behind the first path, whichever it is, and before the last.
+        // After the first path, whichever it is, and before the last.
         let scored = async {
             while bench.observed.tokens.load(Ordering::SeqCst) < 200 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -181,7 +182,7 @@ fn what_a_broken_request_made_is_dropped_when_its_caller_leaves() {
     assert_eq!((&outcome.scores, outcome.cached_tokens), (&directly(&next), 0));
 }
 
-/// They stayed, and every later answer from the same passage failed, too.
+/// They stayed, and every later answer with the same passage failed, too.
 #[test]
 fn states_behind_draws_that_cannot_be_made_are_dropped() {
     let script: Arc<crate::scripted::Script> = Arc::new(|_: &[Token], _: Token| f64::NAN);
@@ -218,7 +219,7 @@ fn an_opening_gives_way_to_a_request_that_needs_the_room() {
     assert_eq!(bench.settled_cells(), 0, "a prompt prefix above an eighth of the cells is not kept");
 }
 
-/// Requests may bring their own prompt prefixes. However many come, the one in regular use stays.
+/// Requests may bring their own prompt prefixes. Many of them do not evict the one in regular use.
 #[test]
 fn prefixes_of_many_callers_stay_within_their_share() {
     let bench = bench(PLENTY, Duration::ZERO, vec![]);
@@ -238,7 +239,7 @@ fn prefixes_of_many_callers_stay_within_their_share() {
     }
 }
 
-/// A store of ten states of nine tokens, full of passages that were read before.
+/// A store of ten states of nine tokens, full of earlier passages.
 fn full() -> Bench {
     let bench = bench(400, Duration::ZERO, vec![]);
     let popular = plan(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"], "?x", 9);
@@ -274,7 +275,7 @@ fn a_later_round_restores_what_an_earlier_one_read_also_where_the_store_is_full(
     wait_for(|| bench.scheduler.store().unwrap().figures().held == 0);
 }
 
-/// Waits for the worker to drop what the test no longer has.
+/// Waits until the worker drops objects that the test no longer holds.
 fn wait_for(done: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !done() {
@@ -283,8 +284,8 @@ fn wait_for(done: impl Fn() -> bool) {
     }
 }
 
-/// A prefix of two passages is cached for other requests when it is read a second time, but held for the next round at once, if
-/// that may begin with it.
+/// A prefix of two passages is cached for other requests at its second evaluation, but held for the next round at
+/// once if that may begin with it.
 #[test]
 fn a_later_round_restores_longer_prefixes_at_their_second_sight() {
     let bench = bench(1 << 20, Duration::ZERO, vec![]);
