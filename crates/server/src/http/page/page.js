@@ -67,7 +67,7 @@ function showForm() {
   at("snippet").textContent = SNIPPETS[language()](body);
   at("remark").textContent = language() === "grpc" ? `${GRPC_PORT} is the default port of gRPC; server.listen sets it.` : "";
   const shown = data.methods.find((method) => method.name === at("method").value) ?? data.methods[0];
-  at("summary").textContent = `${shown.summary}.`;
+  at("summary").textContent = `${shown.summary[0].toUpperCase()}${shown.summary.slice(1)}.`;
 }
 
 function fail(message, field) {
@@ -174,7 +174,9 @@ function columns(answer) {
   const some = (test) => answer.results.some(test);
   const largest = Math.max(...answer.results.flatMap((one) => contributions(one).map(([, value]) => Math.abs(value))), 0);
   const score = (result) => {
-    const parts = [fixed(result.relevance_score, 3), bar(result.relevance_score)];
+    const error = result.standard_error === undefined ? "" : ` ± ${fixed(result.standard_error, 2)}`;
+    const utility = element("div", { class: "hint" }, `utility ${fixed(result.utility, 2)}${error}`);
+    const parts = [fixed(result.relevance_score, 3), bar(result.relevance_score), utility];
     if (isTied(result)) parts.push(element("span", { class: "tie" }, "near tie with the next"));
     return parts;
   };
@@ -183,10 +185,6 @@ function columns(answer) {
   const parts = (result) => {
     const known = contributions(result).map(part);
     return known.length ? known : [result.stage === "STAGE_RETRIEVER" ? "not read by the model" : "model alone"];
-  };
-  const utility = (result) => {
-    const error = result.standard_error === undefined ? "" : ` ± ${fixed(result.standard_error, 2)}`;
-    return [fixed(result.utility, 2) + error];
   };
   const passage = (result, documents) => {
     const cut = result.tokens_cut ? `\n(${counted(result.tokens_cut, "token")} cut)` : "";
@@ -197,14 +195,13 @@ function columns(answer) {
     { name: "Was", kind: "was number", of: (result) => [String(result.index + 1)] },
     { name: answer.meta.score_calibrated ? "P(relevant)" : "Score", kind: "score number", of: score },
     some((result) => contributions(result).length) && { name: "Contributions", kind: "parts", of: parts },
-    { name: "Utility", kind: "utility number", of: utility },
     { name: "Passage", kind: "passage", of: passage },
   ].filter(Boolean);
 }
 
 function facts(answer, headers) {
   const time = (name) => headers.get(name) && milliseconds(headers.get(name));
-  const phases = [["queue", "x-queue-time"], ["tokens", "x-tokenization-time"], ["models", "x-inference-time"]]
+  const phases = [["queue", "x-queue-time"], ["tokenising", "x-tokenization-time"], ["models", "x-inference-time"]]
     .map(([name, header]) => [name, time(header)])
     .filter(([, value]) => value)
     .map(([name, value]) => `${name} ${value}`);
@@ -240,8 +237,8 @@ function show(body, answer, headers) {
   const shown = columns(answer);
   const head = shown.map(({ name }) => element("th", { role: "columnheader", scope: "col" }, name));
   const rows = answer.results.map((result, rank) => {
-    const cells = shown.map(({ name, kind, of }) =>
-      element("td", { role: "cell", class: kind, "data-name": name.toLowerCase() }, ...of(result, body.documents, rank)));
+    const cells = shown.map(({ kind, of }) =>
+      element("td", { role: "cell", class: kind }, ...of(result, body.documents, rank)));
     return element("tr", { role: "row" }, ...cells);
   });
   at("table").tHead.replaceChildren(element("tr", { role: "row" }, ...head));
