@@ -8,7 +8,9 @@ const GRPC_PORT = 50051;
 /** Below this probability that a passage outranks the next one, the page calls both nearly tied. */
 const TIE = 0.6;
 /** Longer passages are folded after about this many characters. */
-const SHOWN = 280;
+const SHOWN = 200;
+/** Most passages of a listed order. */
+const LISTED = 20;
 
 /** An element with attributes and children. Texts never become markup. */
 function element(name, attributes = {}, ...children) {
@@ -199,6 +201,14 @@ function columns(answer) {
   ].filter(Boolean);
 }
 
+/** The order of the passages for the prompt. */
+function order(answer) {
+  const indices = answer.meta.context_order ?? [];
+  const ranked = answer.results.map((result) => result.index).filter((index) => indices.includes(index));
+  if (indices.join() === ranked.join()) return indices.length && "the ranking";
+  return indices.slice(0, LISTED).map((index) => index + 1).join(", ") + (indices.length > LISTED ? ", …" : "");
+}
+
 function facts(answer, headers) {
   const time = (name) => headers.get(name) && milliseconds(headers.get(name));
   const phases = [["queue", "x-queue-time"], ["tokenising", "x-tokenization-time"], ["models", "x-inference-time"]]
@@ -211,7 +221,7 @@ function facts(answer, headers) {
     ["Time", total && (phases.length ? `${total} (${phases.join(", ")})` : total)],
     ["Tokens", `${answer.usage.total_tokens.toLocaleString("en")}${cached ? `, ${cached.toLocaleString("en")} of them cached` : ""}`],
     ["Model", answer.model],
-    ["Best order in the prompt", answer.meta.context_order?.map((index) => index + 1).join(", ")],
+    ["Best order in the prompt", order(answer)],
   ].filter(([, value]) => value);
 }
 
