@@ -280,10 +280,7 @@ fn pull_measures_a_small_model_and_prints_a_line_per_step() {
     let output = rerankd(&pull, "");
     assert!(output.status.success(), "{}", error(&output));
     let told = error(&output);
-    assert!(
-        told.contains("measuring F16") && told.contains("(tokens per second read/generated: as shipped "),
-        "{told}"
-    );
+    assert!(told.contains("measuring F16") && told.contains("(tokens per second read/generated: as shipped "), "{told}");
     assert!(told.lines().count() < 10, "{told}");
 }
 
