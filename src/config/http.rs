@@ -32,6 +32,7 @@ pub(super) fn read(body_bytes: usize, keys: &mut Keys) -> Http {
             .number_or("http.timeout_ms", "unlimited", 1..=u32::MAX)
             .map(|ms| Duration::from_millis(ms.into())),
         latency_budget_ms: keys.number_or("http.latency_budget_ms", "unlimited", 1..=u32::MAX),
+        page: keys.flag("http.page"),
     };
     Http { listen, options }
 }
@@ -116,12 +117,12 @@ mod tests {
         assert!(faults.is_empty() && http.listen.is_none());
         assert_eq!(http.options, HttpOptions { body_bytes: 1024, ..HttpOptions::default() });
         let aliases = ("model_aliases", "rerank-v3.5, fast = embedding");
-        let (http, faults) =
-            check(&[("listen", "127.0.0.1:0"), ("method", "moi"), ("latency_budget_ms", "250"), aliases]);
+        let own = [("listen", "127.0.0.1:0"), ("method", "moi"), ("latency_budget_ms", "250"), ("page", "false")];
+        let (http, faults) = check(&[&own[..], &[aliases]].concat());
         assert!(faults.is_empty() && http.listen.is_some(), "{faults:?}");
         let aliases = [("rerank-v3.5".to_owned(), None), ("fast".to_owned(), methods::find("embedding"))];
         assert_eq!((http.options.method.unwrap().name(), http.options.aliases.as_slice()), ("moi", &aliases[..]));
-        assert_eq!(http.options.latency_budget_ms, Some(250));
+        assert_eq!((http.options.latency_budget_ms, http.options.page), (Some(250), false));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod http;
 mod input;
 mod lenient;
 mod own;
+mod page;
 mod refusals;
 mod score;
 mod shapes;

@@ -92,6 +92,12 @@ async fn details_are_returned_on_request() {
     assert!(first["signals"]["model"].is_number() && first["signals"]["source"].is_number(), "{first}");
     assert!(first["signals"]["embedding"].is_null(), "{first}");
     assert_eq!(detailed.body["meta"]["context_order"].as_array().unwrap().len(), 4);
+    let fitted = ok(&server, "/rerank", &ask("moi", &json!({ "rerankd_details": true }))).await;
+    let bias = fitted.body["meta"]["position_bias"].as_array().unwrap();
+    let sum = |weights: &Value| weights.as_array().unwrap().iter().filter_map(Value::as_f64).sum::<f64>();
+    assert!(!bias.is_empty() && bias.iter().all(|weights| (sum(weights) - 1.0).abs() < 1e-9), "{bias:?}");
+    let unasked = ok(&server, "/rerank", &ask("moi", &json!({}))).await;
+    assert!(unasked.body["meta"]["position_bias"].is_null(), "{}", unasked.body);
     let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_details": true });
     assert!(ok(&server, "/rerank", &tei).await.body[0]["utility"].is_number());
     let little = server.post("/rerank", &ask("query-generation", &json!({ "rerankd_token_budget": 3 }))).await;

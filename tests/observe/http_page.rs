@@ -111,6 +111,7 @@ async fn refusals_before_a_handler_are_counted() {
     assert_eq!(server.get_with("/rerank", &given).await.status, 405);
     assert_eq!(server.get_with("/v1/models", &given).await.status, 200);
     assert_eq!(server.get("/health").await.status, 200);
+    assert_eq!(server.get("/").await.status, 401, "the page is not counted");
     for path in ["/rerank", "/v1/models", "unknown"] {
         assert_eq!(observed.handled(path, "Unauthenticated"), 1.0, "{path}");
     }

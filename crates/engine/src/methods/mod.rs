@@ -66,8 +66,13 @@ impl MethodRef {
     /// One line for `--help`, which says if the method is a baseline.
     #[must_use]
     pub fn help(self) -> String {
-        let is_baseline = baselines::METHODS.iter().any(|method| method.name() == self.name());
-        format!("{}{}", if is_baseline { "baseline: " } else { "" }, self.summary())
+        format!("{}{}", if self.is_baseline() { "baseline: " } else { "" }, self.summary())
+    }
+
+    /// True for a method that only reproduces a paper.
+    #[must_use]
+    pub fn is_baseline(self) -> bool {
+        baselines::METHODS.iter().any(|method| method.name() == self.name())
     }
 
     /// True if a latency budget can bound it. The budget is converted at the generator's speed, so it does not

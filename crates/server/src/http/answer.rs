@@ -60,6 +60,9 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     });
     if asked.details {
         meta["context_order"] = json!(ranked.arrangement.order);
+        if let Some(fit) = &ranked.fit {
+            meta["position_bias"] = json!(fit.bias);
+        }
     }
     let body = json!({
         "id": about.id,

@@ -16,6 +16,7 @@ mod model;
 mod openapi;
 mod options;
 mod own;
+mod page;
 mod paths;
 mod problem;
 mod record;
@@ -68,6 +69,9 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         .route(state::MODEL, get(state::model))
         .route(state::INFO, get(state::info))
         .route(state::OPENAPI, get(openapi::document));
+    if options.page {
+        router = router.route(page::PAGE, get(page::page));
+    }
     for route in &ROUTES {
         let handler = move |State(http): State<Arc<Http>>, received: Extension<Recorded>, request: Request| {
             handle(http, route, received.0, request)
@@ -99,7 +103,8 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 async fn handle(http: Arc<Http>, route: &'static Route, received: Recorded, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     // Browsers send Origin with every page's POST, which needs no preflight. A caller with a token is not such a page.
-    if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
+    let is_trusted = http.tokens.required() || (http.options.page && page::is_sender(&parts.headers));
+    if !is_trusted && parts.headers.contains_key(header::ORIGIN) {
         return Problem::FromPage.response(route.shape(), &received.id);
     }
     if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| !is_identity(value)) {

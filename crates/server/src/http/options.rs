@@ -17,11 +17,20 @@ pub struct HttpOptions {
     pub timeout: Option<Duration>,
     /// Latency budget, in milliseconds, of rankings by the default method that state none; `None` for no budget.
     pub latency_budget_ms: Option<u32>,
+    /// True if the page to try the server is served.
+    pub page: bool,
 }
 
 impl Default for HttpOptions {
-    /// Bodies of 1 MiB, the engine's method, no aliases, no timeout and no latency budget.
+    /// Bodies of 1 MiB, the engine's method, no aliases, no timeout, no latency budget, and the page.
     fn default() -> Self {
-        Self { body_bytes: 1 << 20, method: None, aliases: Vec::new(), timeout: None, latency_budget_ms: None }
+        Self {
+            body_bytes: 1 << 20,
+            method: None,
+            aliases: Vec::new(),
+            timeout: None,
+            latency_budget_ms: None,
+            page: true,
+        }
     }
 }

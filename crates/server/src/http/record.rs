@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
+use super::page::PAGE;
 use super::problem::{Outcome, Problem};
 use super::routes::{ROUTES, shape_of};
 use super::state::Ready;
@@ -16,7 +17,8 @@ use super::state::{HEALTH, INFINITY_MODELS, INFO, LIVE, MODEL, MODELS, OF_MODEL,
 use crate::observe::record::{End, Record, Recorded, put_id, request_id};
 use prefix_scheduler::call::{Observer, Operation, Refusal, Tally};
 
-/// Paths whose requests are not recorded, like health and reflection over gRPC.
+/// Paths whose requests are not recorded, like health and reflection over gRPC. Neither are those for the page, whose
+/// path also ranks.
 const UNRECORDED: [&str; 5] = [HEALTH, PING, READY, LIVE, OPENAPI];
 
 /// Replaces unknown paths, because the caller chooses their text.
@@ -51,7 +53,7 @@ impl Recorder {
     /// Begins the record of a request; `None` if requests to its path are not recorded.
     fn begin(&self, request: &mut Request, id: &str) -> Option<Record> {
         let path = request.uri().path();
-        if UNRECORDED.contains(&path) {
+        if UNRECORDED.contains(&path) || (path == PAGE && request.method() == Method::GET) {
             return None;
         }
         let named = path.starts_with(OF_MODEL).then_some(MODEL);
