@@ -73,7 +73,7 @@ test-helm:
 
 # Uses its own target folder, because its flags would rebuild everything.
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models
-test-image: models
+test-image: entailment
 	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable
 	@rm -rf target/image
 	@ONNXRUNTIME_STORE=$(STORE) ./scripts/image-root.sh target/portable/release target/image

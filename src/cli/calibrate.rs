@@ -21,8 +21,9 @@ use prefix_scheduler::call::Call;
 use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
 use protocol::v1;
 
-/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions. The result is written to
-/// the store of models.
+/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions.
+///
+/// The result is written to the store of models.
 ///
 /// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally
 /// "title", and "supporting": true if it contains the answer, or a "label" of at least 0.5. A running server uses the

@@ -55,8 +55,10 @@ pub(super) fn command() -> Command {
 }
 
 fn groups(command: &Command) -> String {
+    // The first clause, so that a command has one line.
+    let clause = |about: String| about.split([':', '(']).next().unwrap_or_default().trim_end().to_owned();
     let about = |name: &str| match command.find_subcommand(name).and_then(Command::get_about) {
-        Some(about) => about.to_string(),
+        Some(about) => clause(about.to_string()),
         None => "Print the help of a command".to_owned(),
     };
     let widest = GROUPS.iter().flat_map(|(_, names)| names.iter()).map(|name| name.len()).max().unwrap_or(0);

@@ -29,8 +29,8 @@ enum Action {
     List(FormatArgs),
     /// Fetch models and prepare them for this machine. Models that are already in the store are not fetched again.
     ///
-    /// Without names, the models of the configuration that rerank are fetched. The entailment model is not: the first command
-    /// that needs it fetches it, and a server needs it by name.
+    /// Without names, the models of the configuration are fetched, except the default entailment model, which states no
+    /// licence: the first command that needs it fetches it, and for a server it must be named.
     ///
     /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types
     /// of each generator are then measured: the file is re-encoded to BF16 and F16, on an accelerator only to BF16, and
@@ -40,7 +40,7 @@ enum Action {
         after_help = "Examples:\n  rerankd models pull\n  rerankd models pull smollm2-135m-instruct\n  rerankd models pull --set generator.model=/models/x.gguf"
     )]
     Pull {
-        /// Names in the catalogue; without any, the models of the configuration that rerank.
+        /// Names in the catalogue; without any, the models of the configuration.
         names: Vec<String>,
     },
     /// Add a model of the Hugging Face Hub: fetch its files, and write an entry with their sizes and hashes into your
@@ -172,9 +172,11 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         }
     }
     if names.is_empty() {
-        if let Some(entry) = entailment(config).filter(|entry| !store.holds(entry)) {
+        if let Some(entry) = entailment(config).filter(|entry| !states_licence(entry) && !store.holds(entry)) {
             let name = &entry.name;
-            say(&format!("{name} was not fetched: no ranking needs it (`rerankd models pull {name}` fetches it)"));
+            say(&format!(
+                "{name} was not fetched: it states no licence, and no ranking needs it (`rerankd models pull {name}`)"
+            ));
         }
         for (section, generator) in config.generators() {
             app::locate_adapter(section, generator, store).map_err(anyhow::Error::from)?;
@@ -206,7 +208,19 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
 /// True if a server ranks by the default method without the models of a role: the embedding model, and ONNX Runtime if
 /// no reranker needs it.
 fn is_dispensable(config: &Config, role: Role) -> bool {
-    role == Role::Embedding || (role == Role::Library && config.rerankers.reranker.is_none())
+    role == Role::Embedding
+        || (role == Role::Library && fetched_judge(config).is_none() && config.rerankers.reranker.is_none())
+}
+
+/// False for a model that must not be fetched unasked.
+fn states_licence(entry: &Entry) -> bool {
+    !entry.licence.starts_with("none stated")
+}
+
+/// The configured entailment model, unless the catalogue says that it states no licence.
+fn fetched_judge(config: &Config) -> Option<&str> {
+    let model = config.entailment.model.as_deref();
+    model.filter(|_| entailment(config).is_none_or(states_licence))
 }
 
 /// The catalogue's entry of the entailment model; `None` if it is given by path or off.
@@ -215,8 +229,8 @@ fn entailment(config: &Config) -> Option<&Entry> {
     entry.filter(|entry| entry.role == Role::Entailment)
 }
 
-/// Fetches the entailment model and ONNX Runtime if the store lacks them, for a command that measures answers. `models
-/// pull` leaves them out, because reranking needs no entailment, and the default model states no licence.
+/// Fetches the entailment model and ONNX Runtime if the store lacks them, for a command that measures answers: `models
+/// pull` leaves out a model without a licence.
 pub(super) async fn fetch_entailment(config: &Config) -> Result<(), Failure> {
     let Some(model) = entailment(config) else { return Ok(()) };
     let library = if config.entailment.library.is_none() { config.store.catalog().find(ONNX_RUNTIME) } else { None };
@@ -262,17 +276,17 @@ fn say(line: &str) {
 /// The entry of the library that runs ONNX models.
 const ONNX_RUNTIME: &str = "onnxruntime";
 
-/// The catalogue entries of the configured models that rerank. Models given by path need no fetching. If `says` is set, a
-/// missing ONNX Runtime is reported.
+/// The catalogue entries of the configured models, except an entailment model without a licence. Models given by path need
+/// no fetching. If `says` is set, a missing ONNX Runtime is reported.
 fn configured(config: &Config, says: bool) -> Vec<&Entry> {
     let scorers = [&config.rerankers.reranker, &config.rerankers.embedding];
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
-    let networks: Vec<&str> = scorers.collect();
+    let networks: Vec<&str> = fetched_judge(config).into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
     if says && library && config.store.catalog().find(ONNX_RUNTIME).is_none() {
         say(
             "the catalogue has no ONNX Runtime for this machine: the variable ORT_DYLIB_PATH must name its library, or the default method ranks \
-             without the embedding model",
+             without the embedding model, and nothing is judged",
         );
     }
     let names = config.generators().flat_map(|(_, generator)| files(generator)).chain(networks);

@@ -278,6 +278,27 @@ fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
     assert!(!error(&rerankd(&off, "")).contains("runs"));
 }
 
+/// The store has the other models, so nothing is fetched.
+#[cfg(unix)]
+#[test]
+fn pull_leaves_out_a_model_without_a_licence() {
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let folder = tempfile::tempdir().unwrap();
+    let unlicensed = "deberta-v3-xsmall-nli";
+    for entry in std::fs::read_dir(own.root()).unwrap().map(Result::unwrap) {
+        if entry.file_name() != unlicensed {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let store = format!("models.store={}", folder.path().display());
+    let pull = ["models", "pull", "--set", &store, "--set", "generator.reencode_megabytes=off"];
+    let output = rerankd(&pull, "");
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(error(&output).contains("`rerankd models pull deberta-v3-xsmall-nli`"), "{}", error(&output));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(unlicensed));
+    assert!(!folder.path().join(unlicensed).exists());
+}
+
 /// The vocabulary has only 260 tokens, and llama.cpp's lines per tensor must not be printed.
 #[test]
 fn pull_measures_a_small_model_and_prints_a_line_per_step() {
