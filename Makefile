@@ -10,7 +10,7 @@
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models demo serve test test-clients test-python test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -31,26 +31,29 @@ build:
 	@[ -e $(BINARY) ] || echo "building llama.cpp and rerankd: 6 to 20 minutes on two cores, once" >&2
 	@$(CARGO) build --profile $(PROFILE) --locked
 
-# Downloads the models and measures the tensor types for this CPU, once. Progress is printed to standard error.
+# Downloads the models that rerank and measures the tensor types for this CPU, once. Progress is printed to standard error.
 models: build
 	@$(BINARY) models pull >/dev/null
+
+# The tests and benchmarks of answers also need the entailment model. It states no licence, so `models` leaves it out.
+entailment: setup
+	@$(BINARY) models pull deberta-v3-xsmall-nli >/dev/null
 
 demo: setup
 	@./scripts/demo.sh
 
-HTTP ?= 127.0.0.1:8080
 serve: setup
-	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP) $(if $(MODEL),--model $(MODEL))
+	@$(BINARY) serve $(if $(HTTP),--http-listen $(HTTP)) $(if $(MODEL),--model $(MODEL))
 
 test test-clients test-python test-distil test-helm: PROFILE = dev
 
-test: setup
+test: entailment
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-test-clients: setup
+test-clients: entailment
 	@RERANKD=$(BINARY) ./scripts/test-clients.sh
 
-test-python: setup
+test-python: entailment
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-python.sh
 
 test-distil: setup
@@ -70,7 +73,7 @@ test-helm:
 
 # Uses its own target folder, because its flags would rebuild everything.
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models
-test-image: models
+test-image: entailment
 	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable
 	@rm -rf target/image
 	@ONNXRUNTIME_STORE=$(STORE) ./scripts/image-root.sh target/portable/release target/image
@@ -93,19 +96,19 @@ bench-scoring: setup
 # Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/:
 # snli-dev.tsv.gz, the answers of EVOUNA, and questions with their passages (see benches/belief/main.rs). PYTHON is an
 # interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
-bench-belief: setup
+bench-belief: entailment
 	@for part in entailment peer tokens gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
-	@$(BINARY) analyse repeatability --data $(DATA)/qa/nq-200-random-distractors.jsonl.gz --questions 20 --passages 10 --passage-tokens 48 --json
-	@$(BINARY) analyse equivalence --data $(DATA)/equivalence/evouna-nq-1000.jsonl.gz --json
+	@$(BINARY) analyse repeatability $(DATA)/qa/nq-200-random-distractors.jsonl.gz --limit 20 --passages 10 --passage-tokens 48 --format json
+	@$(BINARY) analyse equivalence $(DATA)/equivalence/evouna-nq-1000.jsonl.gz --format json
 
 # Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier). Measures
 # EvaluateRanking over gRPC. Computes the tables of eRAG (rerankd analyse) for QUESTIONS of each file of DATA, which
 # contains labelled lists with answers (docs/experiments/papers.md). Pages and figures are written to target/evaluation.
-bench-evaluation: setup
+bench-evaluation: entailment
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
 	@for file in $(DATA); do for kind in erag-correlation erag-cost; do \
-	  $(BINARY) analyse $$kind --data $$file --out target/evaluation/$$kind-$$(basename $$file | cut -d. -f1) --restart --json --passages 10 --passage-tokens 64 --questions $(or $(QUESTIONS),50) || exit 1; \
+	  $(BINARY) analyse $$kind $$file --out target/evaluation/$$kind-$$(basename $$file | cut -d. -f1) --restart --format json --passages 10 --passage-tokens 64 --limit $(or $(QUESTIONS),50) || exit 1; \
 	done; done
 
 # Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines,
@@ -117,7 +120,7 @@ bench-ranking: setup
 	@failed=0; begun=$$(mktemp); trap 'rm -f $$begun' EXIT; for file in $(DATA); do \
 	  folder=$(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1); \
 	  touch $$begun; \
-	  $(BINARY) compare --data $$file --out $$folder $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(SKIP),--skip $(SKIP)) $(if $(PASSAGE_TOKENS),--passage-tokens $(PASSAGE_TOKENS)) $(if $(METHODS),--methods $(METHODS)) || failed=$$?; \
+	  $(BINARY) compare $$file --out $$folder $(if $(QUESTIONS),--limit $(QUESTIONS)) $(if $(SKIP),--skip $(SKIP)) $(if $(PASSAGE_TOKENS),--passage-tokens $(PASSAGE_TOKENS)) $(if $(METHODS),--method $(METHODS)) || failed=$$?; \
 	  test $$folder/compare.md -nt $$begun || exit $$failed; \
 	done; \
 	for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md; \
@@ -128,13 +131,13 @@ bench-ranking: setup
 # for bench-ranking, with answers. Takes about a minute per question, or a quarter of that with SAMPLES=0 and WHOLE=8
 # (only eight questions then use all passages as a context). MOI=5 adds MOI as published over the retriever's first five
 # passages. METHODS=query-generation,first adds the orders of these methods.
-bench-answers: setup
+bench-answers: entailment
 	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(METHODS),--methods $(METHODS)) $(if $(OUT),--out $(OUT))
 
 # Measures how compression changes answers: tokens, log P(reference) and DeltaSePer of the first five passages,
 # compressed to 0.75, 0.5 and 0.25 of their tokens by three compressors, and the cost of compression. Compares them with
 # the uncompressed passages and with two shorter contexts of the same number of tokens. DATA as for bench-answers.
-bench-compress: setup
+bench-compress: entailment
 	@$(CARGO) bench --locked --bench compress -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5)
 
 # Sends requests from 64 hostile callers at once. Measures how long health checks take, peak memory, and the exit after
@@ -164,5 +167,5 @@ bench-gpu: setup
 
 # Sends mixed calls for SECONDS with all features on. Compares memory, descriptors and threads in the last third with
 # the third before it.
-bench-soak: setup
+bench-soak: entailment
 	@$(CARGO) bench --locked --bench soak -- --seconds $(or $(SECONDS),1800)

@@ -15,7 +15,7 @@ finish() {
 }
 trap finish EXIT
 
-"$binary" serve --listen 127.0.0.1:0 --address-file "$scratch/address" 2>"$scratch/log" &
+"$binary" serve --listen 127.0.0.1:0 --http-listen off --address-file "$scratch/address" 2>"$scratch/log" &
 server=$!
 for _ in $(seq 600); do
   [ -s "$scratch/address" ] && break
@@ -25,6 +25,5 @@ done
 address=$(cat "$scratch/address")
 "$binary" health --server "$address" --wait 60 >/dev/null
 
-question=$(cat models/demo/question.txt)
-printf 'server on %s\nquestion: %s\n\n' "$address" "$question"
-"$binary" rerank --server "$address" --query "$question" --format table models/demo/passages.jsonl
+"$binary" rerank --server "$address" --query "$(cat models/demo/question.txt)" models/demo/passages.jsonl "$@"
+printf '\nWhy? scripts/demo.sh --explain    All: --format json    Next: make serve\n'

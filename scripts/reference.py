@@ -43,8 +43,9 @@ def command_line(binary):
         sections.append(f"## {name}\n\n```text\n{text.strip()}\n```")
         if path:
             rows.append([f"[`{name}`](#{name.replace(' ', '-')})", plain(text.split("\n\n")[0].rstrip(".\n"))])
-        block = re.search(r"^Commands:\n(.*?)\n\n", text, re.M | re.S)
-        queue[:0] = [[*path, one] for one in re.findall(r"^  ([a-z][\w-]*)", block[1] if block else "", re.M) if one != "help"]
+        # The commands precede the options: in groups, or below one heading.
+        block = re.split(r"^(?:Options|Arguments):\n", text, flags=re.M)[0]
+        queue[:0] = [[*path, one] for one in re.findall(r"^  ([a-z][\w-]*)  ", block, re.M) if one != "help"]
     intro = "# Command line\n\nAll commands with their options, as `--help` prints them."
     return "\n\n".join([intro, table(["command", "what it does"], rows), *sections]) + "\n"
 

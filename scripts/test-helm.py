@@ -136,7 +136,7 @@ def check_configuration(name, kinds, pod, server, ports, given):
         for key, value in keys.items():
             kept = config[section].get(key)
             check((type(kept), kept) == (type(value), value), f"{name}: {section}.{key} is {kept!r} in rerankd.toml, {value!r} in the values")
-    listening = {"grpc": config["server"]["listen"], **{key: config[key]["listen"] for key in ("http", "metrics") if key in config}}
+    listening = {"grpc": config["server"]["listen"], **{key: config[key]["listen"] for key in ("http", "metrics") if config.get(key, {}).get("listen", "off") != "off"}}
     # One of the value sets is for an IPv6 cluster.
     address = "[::]" if name == "tls" else "0.0.0.0"
     expected = {key: f"{address}:{port}" for key, port in ports.items()}

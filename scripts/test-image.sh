@@ -47,7 +47,7 @@ enter=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin XDG_CACHE_HOME=/var/lib ORT_DYL
 fail() { echo "test-image: $1" >&2; cat "$scratch/log" >&2; exit 1; }
 
 "${enter[@]}" --version
-"${enter[@]}" serve --listen 127.0.0.1:0 --address-file /tmp/address 2>"$scratch/log" &
+"${enter[@]}" serve --listen 127.0.0.1:0 --http-listen off --address-file /tmp/address 2>"$scratch/log" &
 server=$!
 for _ in $(seq 600); do
   [ -s "$scratch/tmp/address" ] && break

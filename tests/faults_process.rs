@@ -152,7 +152,8 @@ async fn a_model_file_that_is_replaced_or_deleted_is_served_until_the_next_start
 
     std::fs::write(&model, b"GGUF and no more").unwrap();
     let file = folder.path().join("rerankd.toml");
-    let refused = program::run(&["serve", "--listen", "127.0.0.1:0", "--config", file.to_str().unwrap()]);
+    let refused =
+        program::run(&["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--config", file.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(program::error(&refused).contains("model.gguf"), "{}", program::error(&refused));
 }

@@ -64,7 +64,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
     let address_file = scratch.path().join("address");
     let child = Command::new(env!("CARGO_BIN_EXE_rerankd"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--address-file"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--address-file"])
         .arg(&address_file)
         .args(["--set", &format!("server.drain_seconds={DRAIN}"), "--set", "position_bias.learn=false"])
         .stderr(Stdio::null())

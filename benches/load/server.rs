@@ -34,7 +34,8 @@ impl Server {
         let address_file = scratch.path().join("address");
         let mut command = Command::new(program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_rerankd"))));
         command.args(["serve", "--listen", "127.0.0.1:0", "--address-file"]).arg(&address_file);
-        command.args(["--set", "position_bias.learn=false", "--set", "log.filter=warn"]);
+        // Settings may open HTTP.
+        command.args(["--set", "http.listen=off", "--set", "position_bias.learn=false", "--set", "log.filter=warn"]);
         for setting in settings {
             command.args(["--set", setting]);
         }

@@ -52,7 +52,7 @@ impl Server {
         // A machine with an accelerator may have neither cargo nor the folder of the build.
         let program = std::env::var_os("RERANKD").unwrap_or_else(|| env!("CARGO_BIN_EXE_rerankd").into());
         let mut command = Command::new(program);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--address-file"]).arg(&address_file);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--address-file"]).arg(&address_file);
         command.args([
             "--set",
             &format!("passage_cache.memory_bytes={memory_bytes}"),

@@ -24,11 +24,7 @@ pub const PATHS: [&str; 10] = [
 ];
 
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
-    Server::new(|engine, admission| {
-        let aliases = vec![("rerank-v3.5".to_owned(), None)];
-        let options = HttpOptions { aliases, ..HttpOptions::default() };
-        router(engine, admission, options, Arc::default())
-    })
+    Server::new(|engine, admission| router(engine, admission, HttpOptions::default(), Arc::default()))
 });
 
 /// Posts one body.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::output::FormatArgs;
 use super::{Failure, SettingsArgs, calibrations, input, output, position_bias};
 use crate::app::profile_file::Origin;
 use crate::{app, telemetry};
@@ -20,8 +21,9 @@ use prefix_scheduler::call::Call;
 use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
 use protocol::v1;
 
-/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions. The result is written to
-/// the store of models.
+/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions.
+///
+/// The result is written to the store of models.
 ///
 /// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally
 /// "title", and "supporting": true if it contains the answer, or a "label" of at least 0.5. A running server uses the
@@ -34,12 +36,12 @@ use protocol::v1;
 /// retriever in production. At least 10 lists are needed, 40 or more are a good basis. The gain is measured on the half
 /// of the lists that the fit did not use.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rerankd calibrate --data labelled.jsonl --questions 50\n  \
-                        rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation\n  \
+#[command(after_help = "Examples:\n  rerankd calibrate labelled.jsonl --limit 50\n  \
+                        rerankd calibrate --ranking lists.jsonl.gz --method cascade,query-generation\n  \
                         rerankd calibrate --ranking --remove cascade")]
 pub(super) struct CalibrateArgs {
-    /// Labelled questions; - for standard input. With --ranking labelled lists; then the option may be repeated.
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["show", "remove"])]
+    /// Labelled questions; - for standard input. With --ranking labelled lists, in one or more files.
+    #[arg(value_name = "FILE", required_unless_present_any = ["show", "remove"])]
     pub data: Vec<PathBuf>,
     // clap drops `requires` if the required argument conflicts with a given one, so the options conflict with the same
     // arguments.
@@ -55,14 +57,13 @@ pub(super) struct CalibrateArgs {
         requires = "ranking",
         conflicts_with_all = ["subject", "add"]
     )]
-    pub methods: Vec<String>,
+    pub method: Vec<String>,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero, requires = "ranking",
         conflicts_with_all = ["subject", "add"])]
     pub relevance_threshold: f64,
-    /// Print one JSON line per method, also on a terminal.
-    #[arg(long, requires = "ranking", conflicts_with_all = ["subject", "add"])]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
     /// Print JSON lines, each with the value of every tried mix, the built-in one first: the generator's share, the share
     /// of the embedding score in the rest, and mean nDCG@10, before any refinement, over all lists with a relevant
     /// passage. The calibration is stored as usual.
@@ -77,10 +78,10 @@ pub(super) struct CalibrateArgs {
         conflicts_with_all = ["data", "subject", "add"])]
     remove: Vec<String>,
     /// Use only the first N questions of each file.
-    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
-    pub questions: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = super::count)]
+    pub limit: Option<usize>,
     /// Skip the first N questions of each file.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip: usize,
     /// Likelihood to profile.
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
@@ -121,7 +122,7 @@ struct Measured {
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     if args.show {
-        return calibrations::show(args.json, settings);
+        return calibrations::show(args.format.is_json(), settings);
     }
     if !args.remove.is_empty() {
         return calibrations::remove(&args.remove, settings);
@@ -133,7 +134,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input("--ranking: this program was built without the feature `lab`".to_owned()));
     }
     let [data] = &args.data[..] else {
-        return Err(Failure::Input("--data: given more than once; only --ranking takes several files".to_owned()));
+        return Err(Failure::Input("FILE: given more than once; only --ranking takes several files".to_owned()));
     };
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
@@ -142,7 +143,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let mut questions = input::questions(data, Empty::LeftOut, &mut warnings)?;
     output::warn(&warnings);
     let name = input::name(data);
-    questions = questions.into_iter().skip(args.skip).take(args.questions.unwrap_or(usize::MAX)).collect();
+    questions = questions.into_iter().skip(args.skip).take(args.limit.unwrap_or(usize::MAX)).collect();
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: no questions are left of it")));
     }
@@ -198,13 +199,14 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let (all, failed) = (questions.len(), failed.len());
     output::complain(&format!("written: {}, from {all} questions of which {failed} failed", file.path().display()));
     let info = &engine.generator()?.info;
-    position_bias::show(&v1::GetPositionBiasResponse {
+    let profiles = v1::GetPositionBiasResponse {
         profiles: profiles_to_wire(&[(Origin::Calibrated, measured.profiles)]),
         model_sha256: info.sha256.clone(),
         adapter: info.adapter.as_ref().map(adapter_to_wire),
         template_version: TEMPLATE_VERSION.to_owned(),
         problems: Vec::new(),
-    })
+    };
+    position_bias::show(&profiles, args.format)
 }
 
 async fn measure(

@@ -38,11 +38,11 @@ pub(super) fn kept<T: Default>(loaded: Result<T, ProfileError>) -> Result<T, Fai
     }
 }
 
-/// Prints the stored calibrations: a table on a terminal, a JSON line for each in a pipe.
+/// Prints the stored calibrations: a table, or a JSON line for each.
 pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
     let files = stored(settings)?;
     let all = files.iter().flat_map(|(role, _, calibrations)| calibrations.iter().map(|one| (*role, one)));
-    if json || !output::on_terminal() {
+    if json {
         let lines: Vec<String> = all.map(|(role, one)| format!("{}\n", line(role, one))).collect();
         return output::print(&lines.concat());
     }

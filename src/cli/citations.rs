@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
-use super::{Failure, SettingsArgs, input, output};
+use super::{Failure, SettingsArgs, input, models, output};
 use crate::app;
 use engine::citations::{CitationRequest, check_citations};
 use files::Warnings;
@@ -27,12 +27,12 @@ use rag_metrics::citation::OutOfRange;
 /// system. Refused answers are reported and left out; the exit code is then 2. An answer without citations counts 0 in
 /// the mean precision, as in the authors' program. The generator is not loaded. An interrupted command prints nothing.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
-                        rerankd citations --input evaluation/answers.jsonl\n  \
-                        rerankd citations --input answers.jsonl --threshold 0.5 --server 127.0.0.1:50051")]
+#[command(after_help = "Examples:\n  rerankd citations answers.jsonl\n  \
+                        rerankd citations evaluation/answers.jsonl\n  \
+                        rerankd citations answers.jsonl --threshold 0.5 --server 127.0.0.1:50051")]
 pub(super) struct CitationsArgs {
     /// Answers, one JSON object per line; - for standard input.
-    #[arg(long, default_value = "-", value_name = "FILE")]
+    #[arg(default_value = "-", value_name = "FILE")]
     input: PathBuf,
     /// Least probability of entailment at which passages support a statement; by default entailment must be the likeliest
     /// verdict.
@@ -98,6 +98,9 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     output::warn(&warnings);
     let requests: Vec<(Source, CitationRequest)> = given.into_iter().map(|one| args.request(one)).collect();
     let client = args.server.as_ref().map(|address| args.connection.client(address, &config)).transpose()?;
+    if client.is_none() {
+        models::fetch_entailment(&config).await?;
+    }
     let judge = if client.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
     let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok::<(), Failure>(()));

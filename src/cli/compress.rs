@@ -7,6 +7,7 @@ use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
+use super::output::{Format, FormatArgs};
 use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
 use crate::telemetry;
@@ -17,14 +18,14 @@ use files::Warnings;
 use numeric::real;
 use protocol::v1;
 
-/// Shorten passages for a prompt, on a server or in this process, and put quotations back into the original words.
+/// Shorten passages for a prompt, and put quotations back into the original words.
 ///
 /// Input as for rerank. Sentences, phrases or words that the generator expects anyway (selective-context), or that the query
 /// does not make likelier (long-llm-lingua), are dropped. Words, numbers, and runs of up to five capitalised words separated by
 /// a space stay whole.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  rerankd compress --query 'who wrote Middlemarch' --ratio 0.4 passages.jsonl > short.json\n  rerankd compress passages.jsonl --compressed short.json --recover 'wrote Middlemarch 1871'"
+    after_help = "Example:\n  rerankd compress --query 'who wrote Middlemarch' --ratio 0.4 passages.jsonl --format json > short.json\n  rerankd compress passages.jsonl --compressed short.json --recover 'wrote Middlemarch 1871'"
 )]
 pub(super) struct CompressArgs {
     /// Query to keep content for.
@@ -56,9 +57,8 @@ pub(super) struct CompressArgs {
     /// JSON output of this command, or of rerank --compress, for the same passages.
     #[arg(long, value_name = "FILE", requires = "recover")]
     compressed: Option<PathBuf>,
-    /// Output format; by default a table on a terminal and JSON in a pipe.
-    #[arg(long, value_enum)]
-    format: Option<Format>,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// Amount to keep, and the unit.
@@ -89,12 +89,6 @@ enum UnitName {
     Sentence,
     Phrase,
     Token,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 impl CompressionArgs {
@@ -152,8 +146,7 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
     let unanswered = || Failure::Other(anyhow::anyhow!("the answer has no compression"));
     let report = answer.compression.as_ref().ok_or_else(unanswered)?;
-    let default = if output::on_terminal() { Format::Table } else { Format::Json };
-    match args.format.unwrap_or(default) {
+    match args.format.format {
         Format::Json => output::json(&json!({
             "compression": json(report), "tokens": answer.usage.as_ref().map(|usage| usage.tokens),
             "warnings": answer.warnings, "model": answer.model, "model_sha256": answer.model_sha256,

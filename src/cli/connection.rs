@@ -9,24 +9,20 @@ use crate::config::{self, Config};
 use protocol::client::Client;
 use protocol::connect::Server;
 
-/// Heading of these options in the help. It is repeated for each, because a heading on the struct would apply to all
-/// later options.
-pub(super) const HEADING: &str = "Connection to the server";
-
 /// Connection settings.
 #[derive(Debug, Args)]
 pub(super) struct ConnectionArgs {
     /// PEM file with the certificate authority of the server's certificate; by default the public authorities.
-    #[arg(long, help_heading = HEADING, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// PEM file with a client certificate, for a server that requires one.
-    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// PEM file with the private key of --cert.
-    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// File that holds the bearer token; by default the variable RERANKD_TOKEN.
-    #[arg(long, help_heading = HEADING, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 

@@ -25,11 +25,11 @@ use moi::{FitError, Observation, Orientation};
 /// the anchor is fitted.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  echo '{\"n\":2,\"permutations\":[[0,1],[1,0]],\"scores\":[-20.0,-22.5]}' | rerankd fit --input -"
+    after_help = "Example:\n  echo '{\"n\":2,\"permutations\":[[0,1],[1,0]],\"scores\":[-20.0,-22.5]}' | rerankd fit"
 )]
 pub(super) struct FitArgs {
     /// Input file, or - for standard input.
-    #[arg(long, value_name = "FILE")]
+    #[arg(default_value = "-", value_name = "FILE")]
     input: PathBuf,
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Failure, SettingsArgs, input, output, utility};
+use super::{Failure, SettingsArgs, input, models, output, utility};
 use crate::app;
 use engine::sampling::measure_answers;
 use engine::types::{BeliefReport, MeasureInput, MeasureOptions, Response};
@@ -29,10 +29,10 @@ use rag_metrics::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rul
 /// Set "paired" to true if answer i of both lists was drawn with the same random numbers (the same seed). Standard errors
 /// of the changes then leave answer i out of both lists at once; otherwise the two lists are taken as independent.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rerankd measure --input belief.json --rule strict")]
+#[command(after_help = "Example:\n  rerankd measure belief.json --rule strict")]
 pub(super) struct MeasureArgs {
     /// The JSON object; - for standard input.
-    #[arg(long, default_value = "-", value_name = "FILE")]
+    #[arg(default_value = "-", value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]
     options: OptionArgs,
@@ -191,6 +191,10 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
         verdicts: document.verdicts.into_iter().map(verdict).collect(),
         options: args.options.options(),
     };
+    // Given verdicts may suffice.
+    if input.verdicts.is_empty() {
+        models::fetch_entailment(&config).await?;
+    }
     let judge = app::judge(&config)?;
     let (with_context, context_free, judged) =
         measure_answers(&prefix_scheduler::call::Call::local(), &input, judge.as_ref()).await?;

@@ -8,6 +8,7 @@ mod citations;
 mod compress;
 mod connection;
 mod fit;
+mod grammar;
 mod health;
 mod measure;
 mod metrics;
@@ -32,7 +33,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 use crate::app;
 use crate::config::{self, Config, ConfigError};
@@ -81,7 +82,7 @@ enum Command {
 /// The arguments. An empty variable, as in an environment file without a value, names no file; clap would refuse it as an
 /// empty `--config`.
 fn arguments() -> Cli {
-    let mut command = Cli::command();
+    let mut command = grammar::command();
     if config::names_no_file() {
         command = command.mut_arg("config", |config| config.env(Resettable::Reset));
     }
@@ -100,14 +101,17 @@ fn refuse(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
+/// Heading of the options of every command.
+const CONFIGURATION: &str = "Configuration";
+
 /// Sources of the configuration, accepted by every command.
 #[derive(Debug, Clone, Args)]
 struct SettingsArgs {
     /// Configuration file in TOML; `rerankd check-config` prints all keys.
-    #[arg(long, global = true, value_name = "FILE", env = config::FILE)]
+    #[arg(long, global = true, help_heading = CONFIGURATION, value_name = "FILE", env = config::FILE)]
     config: Option<PathBuf>,
     /// Override one key, for example `--set generator.threads=4`; may be repeated.
-    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long, global = true, help_heading = CONFIGURATION, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
 
@@ -269,28 +273,12 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
-    use super::{Cli, connection};
-
-    /// A heading of flattened arguments applies to all later ones, too.
-    #[test]
-    fn only_flags_of_the_connection_stand_below_its_heading() {
-        for command in Cli::command().get_subcommands() {
-            let below = command.get_arguments().filter(|one| one.get_help_heading() == Some(connection::HEADING));
-            let names: Vec<&str> = below.map(|argument| argument.get_id().as_str()).collect();
-            assert!(
-                names.is_empty() || names == ["ca", "cert", "key", "token_file"],
-                "{} {names:?}",
-                command.get_name()
-            );
-        }
-    }
+    use super::grammar;
 
     /// clap checks this only in debug builds, and only when the command is used.
     #[test]
     fn no_command_has_two_arguments_of_one_name() {
-        for command in Cli::command().get_subcommands() {
+        for command in grammar::command().get_subcommands() {
             let mut names: Vec<&str> = command.get_arguments().map(|argument| argument.get_id().as_str()).collect();
             let all = names.len();
             names.sort_unstable();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::output::FormatArgs;
 use super::{Failure, SettingsArgs, output};
 use crate::app;
 use crate::config::{self, Config, Generator};
@@ -25,8 +26,11 @@ pub(super) struct ModelsArgs {
 enum Action {
     /// List the models of the catalogue, with their state in the store.
     #[command(after_help = "Example:\n  rerankd models list")]
-    List,
+    List(FormatArgs),
     /// Fetch models and prepare them for this machine. Models that are already in the store are not fetched again.
+    ///
+    /// Without names, the models of the configuration are fetched, except the default entailment model, which states no
+    /// licence: the first command that needs it fetches it, and for a server it must be named.
     ///
     /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types
     /// of each generator are then measured: the file is re-encoded to BF16 and F16, on an accelerator only to BF16, and
@@ -140,7 +144,7 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     match args.action {
-        Action::List => list(&config.store),
+        Action::List(format) => list(&config.store, format),
         Action::Pull { names } => pull(&config, &names).await,
         Action::Add(args) => add(&config, &args).await,
         Action::Verify { names } => verify(&config, &names),
@@ -168,6 +172,12 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         }
     }
     if names.is_empty() {
+        if let Some(entry) = entailment(config).filter(|entry| !states_licence(entry) && !store.holds(entry)) {
+            let name = &entry.name;
+            say(&format!(
+                "{name} was not fetched: it states no licence, and no ranking needs it (`rerankd models pull {name}`)"
+            ));
+        }
         for (section, generator) in config.generators() {
             app::locate_adapter(section, generator, store).map_err(anyhow::Error::from)?;
         }
@@ -195,11 +205,40 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// True if a server serves without the models of a role: the embedding model, and ONNX Runtime if only the embedding
-/// model needs it.
+/// True if a server ranks by the default method without the models of a role: the embedding model, and ONNX Runtime if
+/// no reranker needs it.
 fn is_dispensable(config: &Config, role: Role) -> bool {
     role == Role::Embedding
-        || (role == Role::Library && config.entailment.model.is_none() && config.rerankers.reranker.is_none())
+        || (role == Role::Library && fetched_judge(config).is_none() && config.rerankers.reranker.is_none())
+}
+
+/// False for a model that must not be fetched unasked.
+fn states_licence(entry: &Entry) -> bool {
+    !entry.licence.starts_with("none stated")
+}
+
+/// The configured entailment model, unless the catalogue says that it states no licence.
+fn fetched_judge(config: &Config) -> Option<&str> {
+    let model = config.entailment.model.as_deref();
+    model.filter(|_| entailment(config).is_none_or(states_licence))
+}
+
+/// The catalogue's entry of the entailment model; `None` if it is given by path or off.
+fn entailment(config: &Config) -> Option<&Entry> {
+    let entry = config.store.catalog().find(config.entailment.model.as_deref()?);
+    entry.filter(|entry| entry.role == Role::Entailment)
+}
+
+/// Fetches the entailment model and ONNX Runtime if the store lacks them, for a command that measures answers: `models
+/// pull` leaves out a model without a licence.
+pub(super) async fn fetch_entailment(config: &Config) -> Result<(), Failure> {
+    let Some(model) = entailment(config) else { return Ok(()) };
+    let library = if config.entailment.library.is_none() { config.store.catalog().find(ONNX_RUNTIME) } else { None };
+    for entry in [Some(model), library].into_iter().flatten().filter(|entry| !config.store.holds(entry)) {
+        say(&format!("fetching {} (licence: {})", entry.name, entry.licence));
+        config.store.pull(entry, output::progress_wanted()).await.map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Measures the tensor types of a generator. Steps and result go to standard error.
@@ -237,12 +276,12 @@ fn say(line: &str) {
 /// The entry of the library that runs ONNX models.
 const ONNX_RUNTIME: &str = "onnxruntime";
 
-/// The catalogue entries of the configured models. Models given by path need no fetching. If `says` is set, a missing
-/// ONNX Runtime is reported.
+/// The catalogue entries of the configured models, except an entailment model without a licence. Models given by path need
+/// no fetching. If `says` is set, a missing ONNX Runtime is reported.
 fn configured(config: &Config, says: bool) -> Vec<&Entry> {
     let scorers = [&config.rerankers.reranker, &config.rerankers.embedding];
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
-    let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
+    let networks: Vec<&str> = fetched_judge(config).into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
     if says && library && config.store.catalog().find(ONNX_RUNTIME).is_none() {
         say(
@@ -273,8 +312,8 @@ fn named<'a>(store: &'a Store, names: &[String]) -> Result<Vec<&'a Entry>, Failu
     names.iter().map(find).collect()
 }
 
-fn list(store: &Store) -> Result<(), Failure> {
-    if !output::on_terminal() {
+fn list(store: &Store, format: FormatArgs) -> Result<(), Failure> {
+    if format.is_json() {
         let rows: Vec<serde_json::Value> = store
             .catalog()
             .models
@@ -301,7 +340,8 @@ fn list(store: &Store) -> Result<(), Failure> {
 
 fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
     let store = &config.store;
-    let needed: Vec<&str> = configured(config, false).into_iter().map(|entry| entry.name.as_str()).collect();
+    let needed = configured(config, false).into_iter().chain(entailment(config));
+    let needed: Vec<&str> = needed.map(|entry| entry.name.as_str()).collect();
     let entries: Vec<&Entry> = if names.is_empty() {
         store.catalog().models.iter().filter(|entry| store.path_of(entry).exists()).collect()
     } else {

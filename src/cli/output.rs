@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -12,11 +13,6 @@ use engine::types::RerankRequest;
 use files::Warnings;
 use protocol::v1;
 use rag_metrics::brief;
-
-/// True if standard output is a terminal.
-pub(super) fn on_terminal() -> bool {
-    std::io::stdout().is_terminal()
-}
 
 /// True if standard error is a terminal.
 pub(super) fn progress_wanted() -> bool {
@@ -110,66 +106,126 @@ pub(super) fn warn(warnings: &Warnings) {
 /// Least width of a table in characters.
 const LEAST_WIDTH: u16 = 60;
 
+/// Width of output that does not go to a terminal.
+const USUAL_WIDTH: u16 = 80;
+
+/// Columns of the output. Some terminals, such as those of containers, report no width.
+pub(super) fn width() -> u16 {
+    let own = if std::io::stdout().is_terminal() { Table::new().width() } else { None };
+    own.map_or(USUAL_WIDTH, |width| width.max(LEAST_WIDTH))
+}
+
+/// The form of the output, for commands that have two. It never depends on where the output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+/// The option `--format` of commands with these two forms.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct FormatArgs {
+    /// Output format.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+impl FormatArgs {
+    pub(super) fn is_json(self) -> bool {
+        self.format == Format::Json
+    }
+}
+
 /// An empty table with a header.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    // Some terminals, such as those of containers, report no width; columns would then get one character.
-    if table.width().is_some_and(|width| width < LEAST_WIDTH) {
-        table.set_width(LEAST_WIDTH);
-    }
-    table.set_header(head);
+    table.set_width(width()).set_header(head);
     table
 }
 
-/// A rerank response as text: the ranking, the position weights as bars, and the cost.
-pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest) -> String {
-    let score = if answer.score_calibrated { "P(relevant)" } else { "score" };
-    let mut table = table(&["rank", "was", "id", "utility", "± se", "P(> next)", score, "placed by", "passage"]);
-    for column in [0, 1, 3, 4, 5, 6] {
-        if let Some(column) = table.column_mut(column) {
+/// A table without lines, whose rows are cut to one line each. The first `numbers` columns are aligned to the right.
+fn plain(head: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width()).set_truncation_indicator("…").set_header(head);
+    for cells in rows {
+        let mut row = Row::from(cells);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if at < numbers {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let optional =
-        |number: Option<f64>, digits: usize| number.map_or_else(|| "–".to_owned(), |x| format!("{x:.digits$}"));
-    let scored = request.passages.iter().all(|passage| passage.retriever_score.is_some());
-    let unread = if scored && request.method().name() == "retriever" { "retriever" } else { "given order" };
-    for result in &answer.results {
+    format!("{}\n", table.trim_fmt())
+}
+
+/// Breaks a sentence into lines of the output's width.
+fn wrapped(text: &str) -> String {
+    let most = usize::from(width());
+    let (mut whole, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > most {
+            whole.push_str(&std::mem::take(&mut line));
+            whole.push('\n');
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    whole + &line + "\n"
+}
+
+/// Results that are shown unless the caller asks for a number of them.
+const MOST_SHOWN: usize = 10;
+
+/// Greatest probability of being better than the next passage at which two places count as close.
+const CLOSE: f64 = 0.6;
+
+/// A rerank response for people: the ranking, and sentences about it. Places count from 1, as opposed to the indices and
+/// ranks of the protocol. `explains` adds the reasons and the cost.
+pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest, explains: bool) -> String {
+    let shown = if request.top_n.is_some() { usize::MAX } else { MOST_SHOWN };
+    let shown = &answer.results[..answer.results.len().min(shown)];
+    let seconds = answer.usage.as_ref().map_or_else(String::new, |usage| format!(" in {:.1} s", usage.total_ms / 1e3));
+    let most = usize::from(width());
+    let mut text = format!("{}\n", shorten(&request.query, most));
+    text.push_str(&format!("{} passages reranked{seconds}\n\n", request.passages.len()));
+    let mut rows = Vec::with_capacity(shown.len());
+    for (at, result) in shown.iter().enumerate() {
         let passage = &request.passages[result.original_index as usize];
-        table.add_row([
-            (result.rank + 1).to_string(),
-            (result.original_index + 1).to_string(),
-            result.id.clone(),
-            format!("{:.2}", result.utility),
-            optional(result.standard_error, 2),
-            optional(result.outranks_next, 2),
-            format!("{:.3}", result.score),
-            placed_by(result, answer.fusion.as_ref(), unread),
-            shorten(&passage.text, 60),
+        let same =
+            shown[..at].iter().find(|other| request.passages[other.original_index as usize].text == passage.text);
+        rows.push(vec![
+            place(result.rank).to_string(),
+            place(result.original_index).to_string(),
+            format!("{:.2}", result.score),
+            same.map_or_else(|| shorten(&passage.text, most), |same| format!("(same text as {})", place(same.rank))),
         ]);
     }
-    let mut text = format!("{table}\n");
-    for bias in answer.position_bias.iter().filter(|bias| bias.weights.len() > 1) {
-        let scaled = answer.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.scale_identified);
-        text.push_str(&plot::weights(&bias.weights, scaled));
+    text.push_str(&plain(&["now", "was", "score", "passage"], rows, 3));
+    if let Some(last) = answer.results.last().filter(|_| shown.len() < answer.results.len()) {
+        let more = answer.results.len() - shown.len();
+        text.push_str(&format!("… {more} more, down to {:.2}; --top-n shows a number of them\n", last.score));
     }
-    if let Some(diagnostics) = &answer.diagnostics {
-        text.push_str(&format!(
-            "direction decided by {}; expected Kendall tau {:.2}{}\n",
-            settled_by(diagnostics.orientation()),
-            diagnostics.expected_tau,
-            if diagnostics.prior_dominated { "; the prior decided the rest" } else { "" },
-        ));
+    text.push('\n');
+    text.push_str(&near_ties(shown).as_deref().map_or_else(String::new, wrapped));
+    if answer.score_calibrated {
+        text.push_str("Scores are probabilities of relevance.\n");
     }
     if let Some(probability) = answer.none_relevant {
         let count = request.passages.len();
-        text.push_str(&format!("P(none of the {count} passages is relevant) {probability:.2}\n"));
+        text.push_str(&format!("P(none of the {count} passages is relevant) = {probability:.2}\n"));
     } else if answer.none_helps == Some(true) {
-        text.push_str("none of these passages is better than no passage\n");
+        text.push_str("None of these passages is better than no passage.\n");
     }
-    if let Some(arranged) = &answer.context_order {
-        text.push_str(&arrangement(arranged, answer));
+    if explains {
+        text.push_str(&explanation(answer, request, shown));
     }
     if let Some(measured) = &answer.utility {
         text.push_str(&inline(measured));
@@ -177,13 +233,69 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     if let Some(compressed) = &answer.compression {
         text.push_str(&super::compress::table(compressed, request));
     }
-    if let Some(usage) = &answer.usage {
-        text.push_str(&took(usage));
-    }
     for warning in &answer.warnings {
-        text.push_str(&format!("note: {warning}\n"));
+        text.push_str(&wrapped(&format!("note: {warning}")));
     }
     text
+}
+
+/// The place of an index or rank, for people.
+fn place(index: u32) -> u64 {
+    u64::from(index) + 1
+}
+
+/// One sentence about places whose order is hardly known.
+fn near_ties(shown: &[v1::RankedPassage]) -> Option<String> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    // The last one has no next one here.
+    for result in &shown[..shown.len().saturating_sub(1)] {
+        if result.outranks_next.is_some_and(|probability| probability <= CLOSE) {
+            let here = place(result.rank);
+            match runs.last_mut() {
+                Some((_, end)) if *end == here => *end += 1,
+                _ => runs.push((here, here + 1)),
+            }
+        }
+    }
+    let named: Vec<String> = runs.iter().map(|(first, last)| format!("{first}–{last}")).collect();
+    let (last, before) = named.split_last()?;
+    let named = if before.is_empty() { last.clone() } else { format!("{} and {last}", before.join(", ")) };
+    Some(format!("Places {named} are close: P(better than the next) is at most {CLOSE}."))
+}
+
+/// The reasons of a ranking: utilities with errors, contributions, position weights, context order and cost.
+fn explanation(answer: &v1::RerankResponse, request: &RerankRequest, shown: &[v1::RankedPassage]) -> String {
+    let optional =
+        |number: Option<f64>, digits: usize| number.map_or_else(|| "–".to_owned(), |x| format!("{x:.digits$}"));
+    let scored = request.passages.iter().all(|passage| passage.retriever_score.is_some());
+    let unread = if scored && request.method().name() == "retriever" { "retriever" } else { "input order" };
+    let row = |result: &v1::RankedPassage| {
+        vec![
+            place(result.rank).to_string(),
+            format!("{:.2}", result.utility),
+            optional(result.standard_error, 2),
+            optional(result.outranks_next, 2),
+            placed_by(result, answer.fusion.as_ref(), unread),
+        ]
+    };
+    let head = ["now", "utility", "± se", "P(> next)", "placed by"];
+    let mut text = format!("\n{}", plain(&head, shown.iter().map(row).collect(), 4));
+    for bias in answer.position_bias.iter().filter(|bias| bias.weights.len() > 1) {
+        let scaled = answer.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.scale_identified);
+        text.push_str(&plot::weights(&bias.weights, scaled));
+    }
+    if let Some(diagnostics) = &answer.diagnostics {
+        text.push_str(&wrapped(&format!(
+            "direction decided by {}; expected Kendall tau {:.2}{}",
+            settled_by(diagnostics.orientation()),
+            diagnostics.expected_tau,
+            if diagnostics.prior_dominated { "; the prior decided the rest" } else { "" },
+        )));
+    }
+    if let Some(arranged) = &answer.context_order {
+        text.push_str(&wrapped(&arrangement(arranged, answer)));
+    }
+    text + &answer.usage.as_ref().map(took).unwrap_or_default()
 }
 
 /// The features that placed a passage, the largest contribution first.
@@ -252,7 +364,7 @@ fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> Strin
         }
         v1::ArrangementGround::Requested | v1::ArrangementGround::Unspecified => "as requested".to_owned(),
     };
-    format!("context order: {} ({ground})\n", ids.join(", "))
+    format!("context order: {} ({ground})", ids.join(", "))
 }
 
 fn inline(measured: &v1::InlineUtilityReport) -> String {
@@ -404,6 +516,57 @@ mod tests {
         assert_eq!(time_left(24, 40, seconds(720)), Some(seconds(480)));
         assert_eq!((time_left(0, 40, seconds(9)), time_left(40, 40, seconds(9))), (None, Some(Duration::ZERO)));
         assert_eq!(time_left(41, 40, seconds(9)), Some(Duration::ZERO), "more than were announced");
+    }
+
+    fn answer(count: u32, close: &[u32]) -> (v1::RerankResponse, RerankRequest) {
+        let result = |rank| v1::RankedPassage {
+            rank,
+            original_index: count - 1 - rank,
+            score: 0.9 - f64::from(rank) / 100.0,
+            outranks_next: Some(if close.contains(&rank) { 0.51 } else { 0.99 }),
+            ..Default::default()
+        };
+        let passage = |index: u32| {
+            let text = format!("{index} {}", "漢字 and more words of a passage that is long".repeat(9));
+            engine::types::Passage::untitled(index as usize, text)
+        };
+        let results = (0..count).map(result).collect();
+        let warnings = vec!["a warning of many words ".repeat(9)];
+        let request = RerankRequest {
+            query: "Which river? ".repeat(20),
+            passages: (0..count).map(passage).collect(),
+            ..RerankRequest::default()
+        };
+        (v1::RerankResponse { results, warnings, ..Default::default() }, request)
+    }
+
+    /// Not a terminal, so 80 columns.
+    #[test]
+    fn a_ranking_fits_eighty_columns_and_twenty_lines() {
+        let (answer, request) = answer(40, &[0, 1, 4]);
+        let text = rerank_table(&answer, &request, false);
+        let lines: Vec<&str> = text.lines().collect();
+        let columns = |line: &str| line.chars().map(|c| if c > '\u{2fff}' { 2 } else { 1 }).sum::<usize>();
+        assert!(lines.iter().all(|line| columns(line) <= 80), "{text}");
+        assert!(lines.len() <= 20, "{text}");
+        assert!(lines[3].starts_with("now  was  score  passage"), "{text}");
+        assert!(lines[4].starts_with("  1   40   0.90  39 ") && lines[4].ends_with('…'), "{text}");
+        assert!(text.contains("… 30 more, down to 0.51"), "{text}");
+        assert!(text.contains("Places 1–3 and 5–6 are close: "), "{text}");
+        let all = RerankRequest { top_n: Some(40), ..request };
+        assert!(rerank_table(&answer, &all, false).lines().count() > 40);
+    }
+
+    #[test]
+    fn an_explanation_has_a_row_per_shown_passage() {
+        let (answer, mut request) = answer(3, &[]);
+        request.passages[0].text = request.passages[2].text.clone();
+        let text = rerank_table(&answer, &request, true);
+        assert!(text.contains("(same text as 1)") && !text.contains("close"), "{text}");
+        assert!(
+            text.contains("utility") && text.lines().filter(|line| line.ends_with(" model")).count() == 3,
+            "{text}"
+        );
     }
 
     #[test]

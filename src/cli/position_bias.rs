@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::connection::ConnectionArgs;
+use super::output::FormatArgs;
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
 use crate::app::profile_file::{Origin, built_in};
@@ -19,6 +20,8 @@ pub(super) struct PositionBiasArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Result<(), Failure> {
@@ -49,15 +52,15 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
             }
         }
     };
-    show(&answer)
+    show(&answer, args.format)
 }
 
-/// Prints profiles: plots on a terminal, JSON in a pipe. Problems go to standard error.
-pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> {
+/// Prints profiles: plots or JSON. Problems go to standard error.
+pub(super) fn show(answer: &v1::GetPositionBiasResponse, format: FormatArgs) -> Result<(), Failure> {
     for problem in &answer.problems {
         output::complain(problem);
     }
-    if !output::on_terminal() {
+    if format.is_json() {
         let profiles: Vec<serde_json::Value> = answer.profiles.iter().map(entry).collect();
         return output::json(&serde_json::json!({
             "profiles": profiles, "model_sha256": answer.model_sha256, "template_version": answer.template_version,

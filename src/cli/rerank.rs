@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
 use super::opening::OpeningArgs;
-use super::{Failure, SettingsArgs, backend, input, output, rerank_lists};
+use super::{Failure, SettingsArgs, backend, input, models, output, rerank_lists};
 use crate::config::Config;
 use crate::telemetry;
 use engine::methods;
@@ -32,23 +32,24 @@ use protocol::v1;
                   rerankd rerank --query 'vaccines cause autism' passages.jsonl --method query-generation \
                   --instruction 'Write the claim that the documents support or refute.'\n  \
                   rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run\n  \
-                  rerankd rerank --lists lists.jsonl.gz --server gpu:50051 --concurrency 16 > reranked.jsonl"
+                  rerankd rerank --lists lists.jsonl.gz --server gpu:50051 --concurrency 16 > reranked.jsonl\n\n\
+                  `rerankd rerank --help` lists all options."
 )]
 pub(super) struct RerankArgs {
     /// Query to rank the passages for.
     #[arg(long, required_unless_present = "lists", conflicts_with = "lists")]
     query: Option<String>,
     /// Passages, one JSON value per line; - for standard input.
-    #[arg(default_value = "-", value_name = "FILE", conflicts_with = "lists")]
+    #[arg(default_value = "-", value_name = "FILE")]
     passages: PathBuf,
-    /// Queries with their passages, one JSON object per line: "question" (or "query"), "passages", and optionally "id"; - for
-    /// standard input.
-    #[arg(long, value_name = "FILE")]
-    lists: Option<PathBuf>,
+    /// The file holds queries with their passages, one JSON object per line: "question" (or "query"), "passages", and
+    /// optionally "id".
+    #[arg(long)]
+    lists: bool,
     // clap drops `requires` if --query, which conflicts with --lists, is given.
     /// Lists to rank at once, at most 256. Speeds up a GPU or several replicas, but not a CPU. Output is in input order;
     /// scores are then equal to rounding only.
-    #[arg(long, value_name = "LISTS", default_value_t = 1, value_parser = super::at_once, requires = "lists", conflicts_with = "query")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = super::at_once, requires = "lists", conflicts_with = "query")]
     pub(super) concurrency: usize,
     /// Name of the run in the output format trec.
     #[arg(long, default_value = "rerankd", requires = "lists", conflicts_with = "query")]
@@ -76,7 +77,8 @@ pub(super) struct RerankArgs {
     /// rest.
     #[arg(long, value_name = "SHARE")]
     embedding_weight: Option<f64>,
-    /// Omit passages that are no better than none.
+    /// Omit passages that are no better than none. Not a filter of relevance: most irrelevant passages are better than
+    /// none.
     #[arg(long)]
     only_helpful: bool,
     /// Return the number of passages with the greatest expected F1, at least one. Needs `rerankd calibrate --ranking`.
@@ -112,7 +114,7 @@ pub(super) struct RerankArgs {
     /// Seed of the design.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Number of results to print, best first; by default all.
+    /// Number of results, best first [default: all; a table shows ten].
     #[arg(long, value_name = "COUNT", value_parser = super::count)]
     top_n: Option<usize>,
     /// Omit results with a lower score; from 0 to 1.
@@ -145,7 +147,10 @@ pub(super) struct RerankArgs {
     compress: Option<CompressionName>,
     #[command(flatten)]
     compression: CompressionArgs,
-    /// Output format; by default a table on a terminal and JSON in a pipe, for --lists always JSON.
+    /// Add utilities, standard errors, contributions, position bias and cost to the table.
+    #[arg(long, conflicts_with = "lists")]
+    explain: bool,
+    /// Output format [default: table, for --lists json].
     #[arg(long, value_enum)]
     pub(super) format: Option<Format>,
 }
@@ -210,6 +215,23 @@ impl RerankArgs {
             return Err(Failure::Input(problem.into()));
         }
         Ok(self.compress.map(|method| self.compression.options(method)))
+    }
+
+    /// The given options of moi, which other methods ignore. cascade refuses them.
+    fn without_effect(&self) -> Vec<&'static str> {
+        if self.method.as_deref().is_none_or(|method| matches!(method, "moi" | "cascade")) {
+            return Vec::new();
+        }
+        let given = [
+            (self.design.is_some(), "--design"),
+            (self.depth.is_some(), "--depth"),
+            (self.orders.is_some(), "--orders"),
+            (self.domain.is_some(), "--domain"),
+            (self.fit_budget, "--fit-budget"),
+            (self.paper_objective, "--paper-objective"),
+            (matches!(self.outcome, OutcomeName::Joint), "--outcome"),
+        ];
+        given.into_iter().filter_map(|(given, option)| given.then_some(option)).collect()
     }
 
     /// The request without the query and its passages.
@@ -283,8 +305,18 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     let mut request = args.request()?;
     // Once, before a model is loaded.
     request.check_options()?;
-    if let Some(lists) = &args.lists {
-        return Box::pin(rerank_lists::run(&args, lists, &config, request)).await;
+    let unused = args.without_effect();
+    if let (false, Some(method)) = (unused.is_empty(), &args.method) {
+        output::complain(&format!(
+            "{}: no effect with {method}; take --method moi, or leave it out",
+            unused.join(", ")
+        ));
+    }
+    if args.server.is_none() && (request.inline.is_some() || request.method().asks_judge()) {
+        models::fetch_entailment(&config).await?;
+    }
+    if args.lists {
+        return Box::pin(rerank_lists::run(&args, &args.passages, &config, request)).await;
     }
     if args.format == Some(Format::Trec) {
         return Err(Failure::Input("--format trec: needs --lists, whose queries have ids".into()));
@@ -297,10 +329,9 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     request.passages = input::passages(&args.passages, &mut warnings)?;
     output::warn(&warnings);
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
-    let default = if output::on_terminal() { Format::Table } else { Format::Json };
-    match args.format.unwrap_or(default) {
+    match args.format.unwrap_or(Format::Table) {
         Format::Json => output::json(&output::rerank_json(&answer, args.texts.then_some(&request))),
-        Format::Table | Format::Trec => output::print(&output::rerank_table(&answer, &request)),
+        Format::Table | Format::Trec => output::print(&output::rerank_table(&answer, &request, args.explain)),
     }
 }
 
@@ -325,6 +356,7 @@ fn progress_bar() -> ProgressBar {
 }
 
 fn advance(bar: &ProgressBar, done: u64, total: u64) {
-    bar.set_length(total);
+    // The total is an estimate.
+    bar.set_length(total.max(done));
     bar.set_position(done);
 }

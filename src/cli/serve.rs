@@ -13,7 +13,7 @@ use crate::{app, telemetry};
 use server::rpc::server::Ended;
 use server::transport::{Access, AccessFiles};
 
-/// Serve over gRPC until interrupted.
+/// Serve over gRPC and HTTP until interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Signals:
   SIGTERM, SIGINT  stop: health turns to NOT_SERVING, calls are accepted for server.lame_duck_seconds more,
@@ -25,12 +25,12 @@ Exit codes: 0 stopped, every call answered; 1 failed; 75 stopped before every ca
 Example:
   rerankd serve --listen 127.0.0.1:50051 --model /models/qwen2.5-0.5b-instruct-q8_0.gguf")]
 pub(super) struct ServeArgs {
-    /// Address to listen on; port 0 selects a free port.
+    /// Address of gRPC [default: 127.0.0.1:50051]; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Address of HTTP/JSON for clients of other rerankers; port 0 selects a free port.
-    #[arg(long, value_name = "ADDRESS")]
-    http_listen: Option<SocketAddr>,
+    /// Address of HTTP/JSON for clients of other rerankers [default: 127.0.0.1:8080], or off; port 0 selects a free port.
+    #[arg(long, value_name = "ADDRESS|off", value_parser = address_or_off)]
+    http_listen: Option<String>,
     /// Generator: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut flags = Vec::new();
     flags.extend(args.listen.map(|address| ("server.listen".to_owned(), address.to_string())));
-    flags.extend(args.http_listen.map(|address| ("http.listen".to_owned(), address.to_string())));
+    flags.extend(args.http_listen.map(|address| ("http.listen".to_owned(), address)));
     flags.extend(args.model.map(|model| ("generator.model".to_owned(), model)));
     flags.extend(args.scorer.map(|model| ("scorer.model".to_owned(), model)));
     if args.no_reencode {
@@ -66,9 +66,9 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     let control =
         signals::listen(again(settings.clone(), flags, config.clone())).context("signals cannot be received")?;
     // The socket is bound before the model loads, so that a port in use is reported immediately.
-    let (grpc, address) = bind(config.server.listen).await?;
+    let (grpc, address) = bind("server.listen", config.server.listen).await?;
     let http = match config.http.listen {
-        Some(wanted) => Some(bind(wanted).await?),
+        Some(wanted) => Some(bind("http.listen", wanted).await?),
         None => None,
     };
     // The models load while the server listens. Health reports NOT_SERVING until the generator is ready.
@@ -115,9 +115,17 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Opens a socket. Also returns its address with the selected port.
-async fn bind(wanted: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted}"))?;
+fn address_or_off(text: &str) -> Result<String, String> {
+    let is_valid = text == "off" || text.parse::<SocketAddr>().is_ok();
+    if is_valid { Ok(text.to_owned()) } else { Err("must be an address and port, or off".to_owned()) }
+}
+
+/// Opens the socket of a configuration key. Also returns its address with the selected port.
+async fn bind(key: &str, wanted: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let flag = if key == "http.listen" { "--http-listen off turns HTTP off" } else { "--listen sets another address" };
+    let listener = TcpListener::bind(wanted).await.map_err(|error| {
+        anyhow::anyhow!("{key}: cannot listen on {wanted}: {error}; {flag}, and port 0 selects a free port")
+    })?;
     let address = listener.local_addr().context("the socket has no address")?;
     Ok((listener, address))
 }

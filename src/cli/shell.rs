@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Cli, Failure, output};
+use super::{Failure, grammar, output};
 
 /// Print the completion script of a shell.
 #[derive(Debug, Args)]
@@ -31,16 +31,16 @@ pub(super) struct ManArgs {
 pub(super) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     // The generator panics if it cannot write, so it writes to memory.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "rerankd", &mut script);
+    clap_complete::generate(args.shell, &mut grammar::command(), "rerankd", &mut script);
     output::print(&String::from_utf8_lossy(&script))
 }
 
 pub(super) fn man(args: &ManArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.out {
         let unwritable = || format!("{}: the manual pages cannot be written", folder.display());
-        return Ok(clap_mangen::generate_to(Cli::command(), folder).with_context(unwritable)?);
+        return Ok(clap_mangen::generate_to(grammar::command(), folder).with_context(unwritable)?);
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page).context("the manual page cannot be rendered")?;
+    clap_mangen::Man::new(grammar::command()).render(&mut page).context("the manual page cannot be rendered")?;
     output::print(&String::from_utf8_lossy(&page))
 }

@@ -8,8 +8,9 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
+use super::output::FormatArgs;
 use super::task::TaskArgs;
-use super::{Failure, SettingsArgs, backend, input, measure, output, task};
+use super::{Failure, SettingsArgs, backend, input, measure, models, output, task};
 use crate::telemetry;
 use engine::types::{SampleOptions, UtilityRequest};
 use files::{Empty, Warnings};
@@ -19,8 +20,8 @@ use protocol::v1;
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
 /// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title") and
-/// optional "references"; docs/reference/formats.md lists other accepted names. Prints a table on a terminal, and one
-/// JSON object per question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the
+/// optional "references"; docs/reference/formats.md lists other accepted names. Prints a table per question, or with
+/// --format json one JSON object per line. A question that cannot be measured, such as one without passages, is reported and skipped; the
 /// command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples --score-references\n  \
@@ -38,7 +39,7 @@ pub(super) struct UtilityArgs {
     connection: ConnectionArgs,
     /// Questions to measure at once, at most 256. Speeds up a GPU or several replicas, but not a CPU. Output is in input
     /// order. Numbers are then equal to rounding only, and samples may differ.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = super::at_once)]
     concurrency: usize,
     /// Also measure each passage on its own.
     #[arg(long)]
@@ -77,6 +78,8 @@ pub(super) struct UtilityArgs {
     token_budget: Option<usize>,
     #[command(flatten)]
     measure: measure::OptionArgs,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 impl UtilityArgs {
@@ -139,6 +142,9 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     let all = questions.len() + faults;
     // Checked before the models are loaded: a fault would recur with every question.
     args.request(&questions[0]).check_settings()?;
+    if args.server.is_none() {
+        models::fetch_entailment(&config).await?;
+    }
     let config = backend::for_measurements(&config);
     let client = backend::open(args.server.as_deref(), &args.connection, &config).await?.patient();
     let bar = output::progress(questions.len(), "questions");
@@ -150,7 +156,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
         match answer {
             Ok(answer) => {
                 tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
-                if !bar.suspend(|| show(question, &answer))? {
+                if !bar.suspend(|| show(question, &answer, args.format))? {
                     break;
                 }
             }
@@ -176,11 +182,9 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
 }
 
 /// Returns false if the reader has closed the pipe.
-fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<bool, Failure> {
-    if output::on_terminal() {
-        return output::stream(&table(question, answer));
-    }
-    output::stream(&format!("{}\n", line(question, answer)))
+fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse, format: FormatArgs) -> Result<bool, Failure> {
+    let text = if format.is_json() { format!("{}\n", line(question, answer)) } else { table(question, answer) };
+    output::stream(&text)
 }
 
 fn number(measured: Option<&v1::Measured>) -> String {

@@ -36,12 +36,12 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     let folder = tempfile::tempdir().unwrap();
     let data = data(folder.path());
     let out = folder.path().join("bias").display().to_string();
-    let first = run(&["analyse", "position-bias", "--data", &data, "--questions", "2", "--out", &out]);
+    let first = run(&["analyse", "--format", "json", "position-bias", &data, "--limit", "2", "--out", &out]);
     assert!(first.status.success(), "{}", error(&first));
     let results = || std::fs::read_to_string(Path::new(&out).join("results.jsonl")).unwrap();
     let two = results();
     assert_eq!(two.lines().count(), 2);
-    let all = run(&["analyse", "position-bias", "--data", &data, "--out", &out]);
+    let all = run(&["analyse", "--format", "json", "position-bias", &data, "--out", &out]);
     assert!(all.status.success(), "{}", error(&all));
     assert!(results().starts_with(&two), "stored results are kept");
     let weights: Vec<f64> = figures(&String::from_utf8(all.stdout).unwrap())
@@ -57,11 +57,11 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     let markdown = std::fs::read_to_string(Path::new(&out).join("analysis.md")).unwrap();
     assert!(markdown.contains("| position | weight | times the fair share |"), "{markdown}");
 
-    let other = run(&["analyse", "position-bias", "--data", &data, "--out", &out, "--seed", "1"]);
+    let other = run(&["analyse", "--format", "json", "position-bias", &data, "--out", &out, "--seed", "1"]);
     assert_eq!(other.status.code(), Some(2), "results of another seed are not continued");
     assert!(error(&other).contains("seed"), "{}", error(&other));
     let plain = ["--out", &out, "--set", "generator.chat_template=off"];
-    let plain = run(&[&["analyse", "position-bias", "--data", &data][..], &plain].concat());
+    let plain = run(&[&["analyse", "--format", "json", "position-bias", &data][..], &plain].concat());
     assert_eq!(plain.status.code(), Some(2), "results of another chat template are not continued");
     assert!(error(&plain).contains("chat_template (stored nothing, now false)"), "{}", error(&plain));
 }
@@ -70,15 +70,15 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
 fn bad_usage_is_reported_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let data = data(folder.path());
-    let unknown = run(&["analyse", "bias", "--data", &data]);
+    let unknown = run(&["analyse", "--format", "json", "bias", &data]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(error(&unknown).contains("position-bias"), "{}", error(&unknown));
-    let missing = run(&["analyse", "position-bias", "--data", "missing.jsonl"]);
+    let missing = run(&["analyse", "--format", "json", "position-bias", "missing.jsonl"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(error(&missing).contains("missing.jsonl"), "{}", error(&missing));
-    let threshold = run(&["analyse", "position-bias", "--data", &data, "--relevance-threshold", "NaN"]);
+    let threshold = run(&["analyse", "--format", "json", "position-bias", &data, "--relevance-threshold", "NaN"]);
     assert!(error(&threshold).contains("--relevance-threshold"), "{}", error(&threshold));
-    let repeats = run(&["analyse", "stability", "--data", &data, "--repeats", "101"]);
+    let repeats = run(&["analyse", "--format", "json", "stability", &data, "--repeats", "101"]);
     assert_eq!(repeats.status.code(), Some(2));
     assert!(error(&repeats).contains("--repeats"), "{}", error(&repeats));
 }
@@ -95,7 +95,8 @@ fn analyses_without_server_support_are_refused_before_results_are_removed() {
     let named = out.display().to_string();
     let (data, named) = (data.as_str(), named.as_str());
     for kind in ["order-distance", "designs"] {
-        let command = ["analyse", kind, "--data", data, "--server", "http://127.0.0.1:1", "--out", named, "--restart"];
+        let command =
+            ["analyse", "--format", "json", kind, data, "--server", "http://127.0.0.1:1", "--out", named, "--restart"];
         let refused = run(&command);
         assert_eq!(refused.status.code(), Some(2), "{}", error(&refused));
         assert!(

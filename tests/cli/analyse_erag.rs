@@ -35,7 +35,8 @@ fn written(folder: &Path, lists: &[Value]) -> String {
 /// Runs an analysis into a folder, and returns its figures.
 fn analysed(kind: &str, data: &str, out: &Path, more: &[&str]) -> Vec<Value> {
     let out = out.display().to_string();
-    let output = run(&[&["analyse", kind, "--data", data, "--out", &out, "--resamples", "20"], more].concat());
+    let output =
+        run(&[&["analyse", "--format", "json", kind, data, "--out", &out, "--resamples", "20"], more].concat());
     assert!(output.status.success(), "{}", error(&output));
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -94,7 +95,7 @@ fn costs_are_the_same_in_every_run_but_for_their_seconds() {
     let (once, twice) = (folder.path().join("once"), folder.path().join("twice"));
     let figures = analysed("erag-cost", &data, &once, &["--passages", "6"]);
     checked_page(&once, "Cost of passage labels and of the answer from the whole list");
-    analysed("erag-cost", &data, &twice, &["--passages", "6", "--questions", "2"]);
+    analysed("erag-cost", &data, &twice, &["--passages", "6", "--limit", "2"]);
     let continued = analysed("erag-cost", &data, &twice, &["--passages", "6"]);
     // The third question is the first one of the continued process.
     assert_eq!(read(&once, "results.jsonl"), read(&twice, "results.jsonl"));
@@ -169,14 +170,14 @@ fn lists_without_answers_are_refused_before_a_model_is_loaded() {
     }
     let data = written(folder.path(), &lists);
     for kind in ["erag-correlation", "recall-correlation"] {
-        let output = run(&["analyse", kind, "--data", &data]);
+        let output = run(&["analyse", "--format", "json", kind, &data]);
         assert_eq!(output.status.code(), Some(2));
         assert!(error(&output).contains(&format!("no question has what {kind} needs")), "{}", error(&output));
     }
     // The list states fewer relevant documents than it holds.
     lists[0]["relevant"] = json!(0);
     let data = written(folder.path(), &lists);
-    let output = run(&["analyse", "recall-correlation", "--data", &data]);
+    let output = run(&["analyse", "--format", "json", "recall-correlation", &data]);
     assert_eq!(output.status.code(), Some(2));
     assert!(error(&output).contains("relevant: is 0"), "{}", error(&output));
 }

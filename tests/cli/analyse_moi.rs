@@ -43,7 +43,7 @@ fn figures(kind: &str, text: &[u8]) -> BTreeMap<String, Value> {
 fn analysed(kind: &str, folder: &Path, more: &[&str]) -> (BTreeMap<String, Value>, String) {
     let data = data(folder);
     let out = folder.join(kind).display().to_string();
-    let arguments = ["analyse", kind, "--data", &data, "--questions", "2", "--resamples", "50", "--out", &out];
+    let arguments = ["analyse", "--format", "json", kind, &data, "--limit", "2", "--resamples", "50", "--out", &out];
     let output = run(&[&arguments[..], more].concat());
     assert!(output.status.success(), "{}", error(&output));
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
@@ -118,7 +118,7 @@ fn designs_are_measured_by_labels_and_answers_and_a_list_without_either_is_refus
     assert!((value(&figures, "relevant passage at place 2: RR") - 0.5).abs() < 1e-9);
 
     let data = data(folder.path());
-    let refused = run(&["analyse", "designs", "--data", &data, "--skip", "2"]);
+    let refused = run(&["analyse", "--format", "json", "designs", &data, "--skip", "2"]);
     assert!(!refused.status.success());
     assert!(error(&refused).contains("labels: no passage"), "{}", error(&refused));
 }
@@ -128,10 +128,10 @@ fn lists_that_cannot_be_asked_are_refused_by_their_field() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let data = data(folder.path());
-    let short = run(&["analyse", "order-distance", "--data", &data, "--passages", "2", "--questions", "1"]);
+    let short = run(&["analyse", "--format", "json", "order-distance", &data, "--passages", "2", "--limit", "1"]);
     assert_eq!(short.status.code(), Some(2));
     assert!(error(&short).contains("no question has what order-distance needs"), "{}", error(&short));
-    let unanswered = run(&["analyse", "reversed-ranking", "--data", &data, "--skip", "2"]);
+    let unanswered = run(&["analyse", "--format", "json", "reversed-ranking", &data, "--skip", "2"]);
     assert_eq!(unanswered.status.code(), Some(2));
     assert!(error(&unanswered).contains("no question has what reversed-ranking needs"), "{}", error(&unanswered));
 }

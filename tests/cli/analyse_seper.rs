@@ -46,7 +46,7 @@ fn write(folder: &Path, name: &str, lines: &[Value]) -> String {
 fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
-    let asked = ["analyse", kind, "--data", data, "--out", &out, "--samples", "3", "--resamples", "50"];
+    let asked = ["analyse", "--format", "json", kind, data, "--out", &out, "--samples", "3", "--resamples", "50"];
     let done = run(&[&asked[..], more].concat());
     assert!(done.status.success(), "{}", error(&done));
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
@@ -98,7 +98,7 @@ fn depth_has_both_orders_at_every_number_of_passages() {
         ("utility-by-depth", "1,11", "--depths: 11 of the first 10 passages"),
         ("sample-size", "1", "--depths: sample-size does not use depths"),
     ] {
-        let refused = run(&["analyse", kind, "--data", &lists(folder.path()), "--depths", depths]);
+        let refused = run(&["analyse", "--format", "json", kind, &lists(folder.path()), "--depths", depths]);
         assert!(refused.status.code() == Some(2) && error(&refused).contains(problem), "{}", error(&refused));
     }
 }
@@ -108,7 +108,7 @@ fn depth_has_both_orders_at_every_number_of_passages() {
 fn compression_keeps_fewer_tokens_at_every_step() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let figures = analyse("utility-of-compression", &lists(folder.path()), &["--questions", "1"]);
+    let figures = analyse("utility-of-compression", &lists(folder.path()), &["--limit", "1"]);
     let tokens = |name: &str| within(&figures, &format!("{name}, tokens"), (0.0, 1e3));
     for method in ["long-llm-lingua", "selective-context"] {
         assert!(tokens(&format!("{method} at 0.25")) <= tokens(&format!("{method} at 0.75")));
@@ -116,7 +116,7 @@ fn compression_keeps_fewer_tokens_at_every_step() {
         within(&figures, &format!("{method} at 0.5, soft, less whole"), (-2.0, 2.0));
     }
     // At least three of the nine tokens per passage are formatting, so at most six belong to the text.
-    let bounded = ["--questions", "1", "--passage-tokens", "9"];
+    let bounded = ["--limit", "1", "--passage-tokens", "9"];
     let figures = analyse("utility-of-compression", &lists(folder.path()), &bounded);
     within(&figures, "whole passages, tokens", (2.0, 12.0));
 }
@@ -170,7 +170,7 @@ fn equivalence_is_compared_with_human_verdicts() {
 fn bad_data_is_refused_by_field_before_a_model_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |kind: &str, data: &str| {
-        let done = run(&["analyse", kind, "--data", data]);
+        let done = run(&["analyse", "--format", "json", kind, data]);
         assert_eq!(done.status.code(), Some(2), "{}", error(&done));
         error(&done)
     };

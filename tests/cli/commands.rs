@@ -64,20 +64,20 @@ fn every_command_has_help_with_an_example() {
 fn fit_reads_standard_input_and_writes_json() {
     let problem = r#"{"n":2,"permutations":[[0,1],[1,0],[0,1],[1,0]],"scores":[1.0,0.2,1.2,0.1],"lam":0.05,"rho":2.0,
         "a0":[0.8888888888888888,0.1111111111111111]}"#;
-    let output = rerankd(&["fit", "--input", "-"], problem);
+    let output = rerankd(&["fit", "-"], problem);
     assert!(output.status.success(), "{}", error(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!((answer["objective"].as_f64().unwrap() - 0.059_119_588_381).abs() < 1e-9);
     assert_eq!(answer["ranking"], serde_json::json!([0, 1]));
-    let output = rerankd(&["fit", "--input", "-"], r#"{"n":2,"permutations":[[0,1]],"scores":["x"]}"#);
+    let output = rerankd(&["fit", "-"], r#"{"n":2,"permutations":[[0,1]],"scores":["x"]}"#);
     assert_eq!(output.status.code(), Some(2));
-    let output = rerankd(&["fit", "--input", "/nowhere.json"], "");
+    let output = rerankd(&["fit", "/nowhere.json"], "");
     assert_eq!((output.status.code(), error(&output).contains("/nowhere.json")), (Some(2), true));
 }
 
 #[test]
 fn exit_codes_distinguish_the_kinds_of_failure() {
-    let unreachable = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], "\"a\"\n");
+    let unreachable = rerankd(&["rerank", "--format", "json", "--query", "q", "--server", "127.0.0.1:9"], "\"a\"\n");
     assert_eq!(unreachable.status.code(), Some(69), "{}", error(&unreachable));
     assert_eq!(rerankd(&["health", "--server", "127.0.0.1:9"], "").status.code(), Some(69));
     assert_eq!(rerankd(&["rerank"], "").status.code(), Some(2), "the query is missing");
@@ -90,7 +90,8 @@ fn exit_codes_distinguish_the_kinds_of_failure() {
     assert_eq!((unknown.status.code(), error(&unknown).contains("nobody")), (Some(2), true));
     let unknown = rerankd(&["models", "pull", "--set", "generator.model=/nowhere/x.gguf"], "");
     assert_eq!((unknown.status.code(), error(&unknown).contains("/nowhere/x.gguf")), (Some(1), true));
-    let missing = rerankd(&["serve", "--listen", "127.0.0.1:0", "--model", "/nowhere/x.gguf"], "");
+    let missing =
+        rerankd(&["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--model", "/nowhere/x.gguf"], "");
     assert_eq!((missing.status.code(), error(&missing).contains("/nowhere/x.gguf")), (Some(1), true));
 }
 
@@ -102,7 +103,10 @@ fn bad_passages_name_their_line() {
         ("{nonsense", "standard input:2: is not valid JSON: key must be a string (column 2)"),
         ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: score: must be a number"),
     ] {
-        let output = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], &format!("\"fine\"\n{line}\n"));
+        let output = rerankd(
+            &["rerank", "--format", "json", "--query", "q", "--server", "127.0.0.1:9"],
+            &format!("\"fine\"\n{line}\n"),
+        );
         assert_eq!(output.status.code(), Some(2));
         assert!(error(&output).contains(expected), "{}", error(&output));
     }
@@ -146,7 +150,7 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     assert!(neither.status.code() == Some(2) && error(&neither).contains("needs --lists"), "{}", error(&neither));
     // Options without effect are refused.
     for only in [["--concurrency", "2"], ["--tag", "mine"]] {
-        let one = rerankd(&[&["rerank", "--query", "q"][..], &only].concat(), "\"a\"\n");
+        let one = rerankd(&[&["rerank", "--format", "json", "--query", "q"][..], &only].concat(), "\"a\"\n");
         assert!(one.status.code() == Some(2) && error(&one).contains("cannot be used with"), "{}", error(&one));
     }
 }
@@ -156,7 +160,8 @@ fn a_rerank_in_process_prints_json_in_a_pipe() {
     let _alone = crate::program::alone();
     let input = "{\"id\":\"a\",\"text\":\"Rye flour absorbs more water than wheat.\"}\n\
                  {\"id\":\"b\",\"text\":\"The looms were driven by the River Senn.\"}\n";
-    let arguments = ["rerank", "--query", "Which river drove the looms?", "--method", "query-generation"];
+    let arguments =
+        ["rerank", "--format", "json", "--query", "Which river drove the looms?", "--method", "query-generation"];
     let output = rerankd(&arguments, input);
     assert!(output.status.success(), "{}", error(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -176,7 +181,10 @@ fn a_rerank_in_process_prints_json_in_a_pipe() {
     let opened: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_ne!(opened["results"][0]["utility"], answer["results"][0]["utility"]);
     assert!(opened["usage"]["tokens"].as_u64() > answer["usage"]["tokens"].as_u64());
-    let refused = rerankd(&["rerank", "--query", "q", "--method", "yes-no", "--instruction", "Judge."], input);
+    let refused = rerankd(
+        &["rerank", "--format", "json", "--query", "q", "--method", "yes-no", "--instruction", "Judge."],
+        input,
+    );
     assert_eq!(refused.status.code(), Some(2));
     assert!(error(&refused).contains("instruction: yes-no does not take it"), "{}", error(&refused));
 }
@@ -203,7 +211,7 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
         ],
     });
     let unmarked = r#"{"question":"What?","answers":["x"],"passages":[{"text":"a"},{"text":"b"}]}"#;
-    let output = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{line}\n\n{unmarked}\n"));
+    let output = rerankd(&["calibrate", "--format", "json", "-", "--set", &store], &format!("{line}\n\n{unmarked}\n"));
     assert!(output.status.success(), "{}", error(&output));
     assert!(error(&output).contains("standard input:3: passages: none is marked"), "{}", error(&output));
     assert!(error(&output).contains("calibrated.json, from 2 questions of which 1 failed"), "{}", error(&output));
@@ -215,7 +223,7 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     // The fit of one question may be unusable. It is then counted, not stored.
     let fitted = answer["profiles"][1]["subject"] == "PROFILE_SUBJECT_QUESTION";
     assert!(fitted || error(&output).contains("1 of 2 fits not used"), "{}", error(&output));
-    let shown = rerankd(&["position-bias", "--set", &store], "");
+    let shown = rerankd(&["position-bias", "--format", "json", "--set", &store], "");
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     let built_in = |answer: &Value| -> Vec<Value> {
         let all = answer["profiles"].as_array().unwrap().iter();
@@ -225,12 +233,13 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     assert_eq!(shown["profiles"].as_array().unwrap(), &all);
     // A new version of the prompts needs new built-in profiles: models/README.md.
     assert!(!built_in(&shown).is_empty());
-    let off = ["position-bias", "--set", &store, "--set", "position_bias.profiles=calibrated"];
+    let off = ["position-bias", "--format", "json", "--set", &store, "--set", "position_bias.profiles=calibrated"];
     assert_eq!(rerankd(&off, "").stdout, output.stdout);
     let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
     // A calibration without a usable question leaves the stored file unchanged.
-    let unusable = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{unmarked}\n").repeat(11));
+    let unusable =
+        rerankd(&["calibrate", "--format", "json", "-", "--set", &store], &format!("{unmarked}\n").repeat(11));
     assert!(
         unusable.status.code() == Some(2) && error(&unusable).contains("none of 11 questions"),
         "{}",
@@ -238,12 +247,12 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     std::fs::write(&file, &text[..text.len() - 40]).unwrap();
-    let shown = rerankd(&["position-bias", "--set", &store], "");
+    let shown = rerankd(&["position-bias", "--format", "json", "--set", &store], "");
     assert!(error(&shown).contains("set aside as"), "{}", error(&shown));
     let answer: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(answer["profiles"].as_array().unwrap(), &built_in(&answer));
     assert!(!file.exists());
-    let nothing = rerankd(&["calibrate", "--data", "-", "--set", &store], "{\"question\":1}\n");
+    let nothing = rerankd(&["calibrate", "--format", "json", "-", "--set", &store], "{\"question\":1}\n");
     assert_eq!((nothing.status.code(), error(&nothing).contains("standard input:1: ")), (Some(2), true));
 }
 
@@ -267,6 +276,27 @@ fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
     assert!(written.len() == 1 && written[0].as_ref().unwrap().path().extension().is_some_and(|end| end == "json"));
     let off = ["models", "pull", name, "--set", &store, "--set", "generator.reencode_megabytes=off"];
     assert!(!error(&rerankd(&off, "")).contains("runs"));
+}
+
+/// The store has the other models, so nothing is fetched.
+#[cfg(unix)]
+#[test]
+fn pull_leaves_out_a_model_without_a_licence() {
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let folder = tempfile::tempdir().unwrap();
+    let unlicensed = "deberta-v3-xsmall-nli";
+    for entry in std::fs::read_dir(own.root()).unwrap().map(Result::unwrap) {
+        if entry.file_name() != unlicensed {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let store = format!("models.store={}", folder.path().display());
+    let pull = ["models", "pull", "--set", &store, "--set", "generator.reencode_megabytes=off"];
+    let output = rerankd(&pull, "");
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(error(&output).contains("`rerankd models pull deberta-v3-xsmall-nli`"), "{}", error(&output));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(unlicensed));
+    assert!(!folder.path().join(unlicensed).exists());
 }
 
 /// The vocabulary has only 260 tokens, and llama.cpp's lines per tensor must not be printed.
@@ -296,8 +326,10 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
         {"id":"b","text":"The looms of the mill were driven by the River Senn."}]}"#
         .replace('\n', " ");
     let bad = r#"{"question":"","passages":[{"text":"x"}]}"#;
-    let output =
-        rerankd(&["utility", "--each", "--samples", "-n", "4", "--max-tokens", "12"], &format!("{question}\n{bad}\n"));
+    let output = rerankd(
+        &["utility", "--format", "json", "--each", "--samples", "-n", "4", "--max-tokens", "12"],
+        &format!("{question}\n{bad}\n"),
+    );
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     assert!(error(&output).contains("standard input:2: question: must not be empty"), "{}", error(&output));
     let lines: Vec<&str> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();

@@ -15,7 +15,8 @@ fn a_comparison_says_which_method_to_take() {
     lists(&data, 9);
     let (file, place) = (data.to_str().unwrap(), out.to_str().unwrap());
     let asked = |more: &[&str]| {
-        let fixed = ["compare", "--data", file, "--methods", "query-generation,retriever", "--resamples", "100"];
+        let fixed =
+            ["compare", "--format", "json", file, "--method", "query-generation,retriever", "--resamples", "100"];
         run(&[&fixed[..], more].concat())
     };
     let found = figures(&asked(&["--out", place, "--test-resamples", "2000"]));
@@ -93,7 +94,7 @@ fn a_comparison_says_which_method_to_take() {
         ),
         "{text}"
     );
-    assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
+    assert!(error(&asked(&["--out", place, "--limit", "3"])).contains("there are only 3 questions"));
     // An interrupted comparison continues where it stopped.
     let text = String::from_utf8(before).unwrap();
     let six = text.split_inclusive('\n').take(6).collect::<String>();
@@ -115,9 +116,9 @@ fn an_instruction_has_its_row_and_belongs_to_the_results() {
         json!({ "passage": "The ferry at Oke runs until dusk.", "query": "When does the ferry at Oke stop?" });
     std::fs::write(&examples, format!("{example}\n")).unwrap();
     let asked = |instruction: &str, methods: &str| {
-        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
+        let fixed = ["compare", "--format", "json", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
         let alone = ["--set", "embedding.model=off"];
-        let own = ["--methods", methods, "--instruction", instruction, "--examples", &examples];
+        let own = ["--method", methods, "--instruction", instruction, "--examples", &examples];
         run(&[&fixed[..], &alone, &own].concat())
     };
     let found = figures(&asked("Write a question.", "query-generation,cascade,retriever"));
@@ -143,8 +144,8 @@ fn prompt_formats_have_their_rows() {
     let data = path("lists.jsonl");
     lists(Path::new(&data), 4);
     let asked = |out: &str, more: &[&str]| {
-        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", out];
-        let methods = ["--methods", "query-generation,retriever", "--set", "embedding.model=off"];
+        let fixed = ["compare", "--format", "json", &data, "--resamples", "0", "--test-resamples", "50", "--out", out];
+        let methods = ["--method", "query-generation,retriever", "--set", "embedding.model=off"];
         run(&[&fixed[..], &methods, more].concat())
     };
     let (compared, plain, jinja) = (path("compared"), path("plain"), path("jinja"));
@@ -226,7 +227,7 @@ fn several_files_are_measured_together_and_separately() {
     let (one, two) = (path("one.jsonl.gz"), path("two.jsonl"));
     lists(Path::new(&one), 5);
     lists(Path::new(&two), 4);
-    let fixed = ["compare", "--data", &one, "--data", &two, "--methods", "retriever", "--resamples", "0", "--json"];
+    let fixed = ["compare", "--format", "json", &one, &two, "--method", "retriever", "--resamples", "0"];
     let asked = |more: &[&str]| figures(&run(&[&fixed[..], more].concat()));
     let found = asked(&["--test-resamples", "100"]);
     for (name, questions) in [("all 2 files", 7), ("one", 4), ("two", 3)] {
@@ -234,7 +235,7 @@ fn several_files_are_measured_together_and_separately() {
     }
     assert_eq!(figure(&found, "one bm25 MRR")["low"], Value::Null);
     // The second and the third question of each file.
-    let found = asked(&["--skip", "1", "--questions", "2", "--test-resamples", "100"]);
+    let found = asked(&["--skip", "1", "--limit", "2", "--test-resamples", "100"]);
     assert_eq!(figure(&found, "all 2 files given tokens, mean")["questions"], 4);
     let few = asked(&["--skip", "3", "--test-resamples", "100"]);
     assert_eq!(figure(&few, "two verdict")["value"], Value::Null);
@@ -251,8 +252,9 @@ fn refused_questions_are_listed_and_their_method_is_not_recommended() {
     let mut second = list(1, false);
     second["passages"].as_array_mut().unwrap().push(json!({ "id": "more", "text": "More.", "score": 0.5, "label": 0 }));
     std::fs::write(&data, format!("{}\n{second}\n{}\n", list(0, false), list(2, false))).unwrap();
-    let fixed = ["compare", "--data", data.to_str().unwrap(), "--set", "limits.passages=4", "--test-resamples", "50"];
-    let output = run(&[&fixed[..], &["--methods", "retriever"]].concat());
+    let fixed =
+        ["compare", "--format", "json", data.to_str().unwrap(), "--set", "limits.passages=4", "--test-resamples", "50"];
+    let output = run(&[&fixed[..], &["--method", "retriever"]].concat());
     assert_eq!(output.status.code(), Some(1));
     let said = error(&output);
     assert!(
@@ -279,38 +281,35 @@ fn bad_input_names_the_place() {
     std::fs::write(&blank, "{\"passage\": \" \", \"query\": \"q\"}\n").unwrap();
     let long = "i".repeat(4_001);
     let cases: [(&[&str], &str); 13] = [
-        (&["--data", &good, "--instruction", " "], "--instruction: must not be empty"),
-        (&["--data", &good, "--instruction", &long], "--instruction: 4001 characters given, at most 4000 allowed"),
-        (&["--data", &good, "--examples", &many], "--examples: 17 given, at most 16 allowed"),
-        (&["--data", &good, "--examples", &blank], "blank.jsonl:1: passage: must not be empty"),
-        (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
-        (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
+        (&[&good, "--instruction", " "], "--instruction: must not be empty"),
+        (&[&good, "--instruction", &long], "--instruction: 4001 characters given, at most 4000 allowed"),
+        (&[&good, "--examples", &many], "--examples: 17 given, at most 16 allowed"),
+        (&[&good, "--examples", &blank], "blank.jsonl:1: passage: must not be empty"),
+        (&[&bad, &good], "bad.jsonl:1: passages[0].label: is missing"),
+        (&[&good, &bad], "bad.jsonl:3: question: is missing"),
+        (&[&good, "--method", "moi,mio"], "--method: \"mio\" is not a ranking method; methods are cascade, moi, "),
+        (&[&good, "--skip", "1"], "good.jsonl: no questions are left of it"),
+        (&[&good, "--relevance-threshold", "0"], "must be a number above 0"),
+        (&["/nowhere.jsonl"], "/nowhere.jsonl: "),
         (
-            &["--data", &good, "--methods", "moi,mio"],
-            "--methods: \"mio\" is not a ranking method; methods are cascade, moi, ",
-        ),
-        (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
-        (&["--data", &good, "--relevance-threshold", "0"], "must be a number above 0"),
-        (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
-        (
-            &["--data", &good, "--methods", "yes-no", "--instruction", "Judge."],
+            &[&good, "--method", "yes-no", "--instruction", "Judge."],
             "--instruction, --examples: none of the methods takes them",
         ),
-        (&["--data", &good, "--examples", &good], "good.jsonl:1: passage: is missing; the line has the fields"),
-        (&["--data", &good, "--examples", "/nowhere.jsonl"], "/nowhere.jsonl: "),
+        (&[&good, "--examples", &good], "good.jsonl:1: passage: is missing; the line has the fields"),
+        (&[&good, "--examples", "/nowhere.jsonl"], "/nowhere.jsonl: "),
     ];
     for (arguments, problem) in cases {
         let output = run(&[&["compare"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
     }
-    let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", "semantic-utility"]);
+    let output = run(&["calibrate", "--format", "json", "--ranking", &good, "--method", "semantic-utility"]);
     assert_eq!(output.status.code(), Some(2));
-    let problem = "--methods: semantic-utility is not calibrated: its scores depend on the entailment model";
+    let problem = "--method: semantic-utility is not calibrated: its scores depend on the entailment model";
     assert!(error(&output).contains(problem), "{}", error(&output));
     let help = run(&["compare", "--help"]);
-    assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));
-    let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare labelled.jsonl --out comparison"));
+    let unreachable = run(&["compare", "--format", "json", &good, "--server", "127.0.0.1:9"]);
     assert_eq!(unreachable.status.code(), Some(69));
 }
 
@@ -333,7 +332,8 @@ fn methods_are_calibrated_on_labelled_lists() {
     // The prefix is part of the key under which the server looks up a calibration.
     let own = ["--set", &store, "--set", "generator.reencode_megabytes=off", "--set", "embedding.query_prefix=query: "];
     let methods = "cascade,query-generation,embedding";
-    let calibrate = [&["calibrate", "--ranking", "--mixes", "--data", data, "--methods", methods], &own[..]].concat();
+    let calibrate =
+        [&["calibrate", "--format", "json", "--ranking", "--mixes", data, "--method", methods], &own[..]].concat();
     let output = run(&calibrate);
     assert!(output.status.success(), "{}", error(&output));
     let lines = figures(&output);
@@ -361,7 +361,8 @@ fn methods_are_calibrated_on_labelled_lists() {
     let lines: Vec<String> =
         list(0, false)["passages"].as_array().unwrap().iter().map(|one| format!("{one}\n")).collect();
     std::fs::write(&passages, lines.concat()).unwrap();
-    let rerank = [&["rerank", "--query", FACTS[0].0, passages.to_str().unwrap()], &own[..]].concat();
+    let rerank =
+        [&["rerank", "--format", "json", "--query", FACTS[0].0, passages.to_str().unwrap()], &own[..]].concat();
     let ranked = run(&rerank);
     assert!(ranked.status.success(), "{}", error(&ranked));
     let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
@@ -381,7 +382,9 @@ fn methods_are_calibrated_on_labelled_lists() {
     assert_eq!(without["score_calibrated"], json!(true), "{without}");
     let warnings = without["warnings"].to_string();
     assert!(warnings.contains("ranked without the embedding model") && warnings.contains("models pull"), "{warnings}");
-    let stored = |arguments: &[&str]| run(&[&["calibrate", "--ranking", "--set", &store], arguments].concat());
+    let stored = |arguments: &[&str]| {
+        run(&[&["calibrate", "--format", "json", "--ranking", "--set", &store], arguments].concat())
+    };
     let methods = || -> Vec<String> {
         figures(&stored(&["--show"])).iter().map(|line| line["method"].as_str().unwrap().to_owned()).collect()
     };
@@ -396,7 +399,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     );
     assert!(stored(&["--remove", "all"]).status.success());
     assert!(methods().is_empty());
-    let few = run(&[&calibrate[..], &["--questions", "9"]].concat());
+    let few = run(&[&calibrate[..], &["--limit", "9"]].concat());
     assert_eq!(few.status.code(), Some(2));
     assert!(error(&few).contains("cascade: 9 lists, at least 10 are needed"), "{}", error(&few));
 }

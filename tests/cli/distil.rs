@@ -169,7 +169,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     let data = path("lists.jsonl");
     lists(&data);
     let arguments = |out: &Path, more: &[&str]| -> Vec<String> {
-        let fixed = ["distil", "export", "--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let fixed = ["distil", "export", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
         let options = ["--permutations", "12", "--max-passage-tokens", "24"];
         fixed.iter().chain(&options).chain(more).map(|argument| (*argument).to_owned()).collect()
     };
@@ -204,7 +204,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
 
     // Repeats the command in two parts, without a kill.
     let parts = path("parts.jsonl");
-    succeeded(&asked(&parts, &["--questions", "2"]));
+    succeeded(&asked(&parts, &["--limit", "2"]));
     assert_eq!(parsed(&parts).len(), 3);
     succeeded(&asked(&parts, &[]));
     assert!(std::fs::read(&parts).unwrap() == std::fs::read(&whole).unwrap());
@@ -224,7 +224,7 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     {
         assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
     }
-    let fewer = asked(&whole, &["--questions", "2"]);
+    let fewer = asked(&whole, &["--limit", "2"]);
     assert!(error(&fewer).contains("there are only 2 questions"), "{}", error(&fewer));
     agrees_with_a_ranking(&path("passages.jsonl"), &parsed(&whole));
 }
@@ -236,8 +236,8 @@ fn refused_questions_of_the_whole_file_are_counted_by_every_command() {
     let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out.jsonl"));
     lists(&data);
     let asked = |questions: &str| {
-        let fixed = ["distil", "export", "--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
-        let options = ["--kind", "passages", "--questions", questions, "--set", "limits.tokens_per_request=1"];
+        let fixed = ["distil", "export", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let options = ["--kind", "passages", "--limit", questions, "--set", "limits.tokens_per_request=1"];
         run(&[&fixed[..], &options].concat())
     };
     // The third command has nothing left to do.
@@ -260,8 +260,7 @@ fn an_export_that_cannot_write_says_that_the_same_command_continues() {
     let folder = tempfile::tempdir().unwrap();
     let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out.jsonl"));
     lists(&data);
-    let arguments =
-        ["distil", "export", "--kind", "tokens", "--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let arguments = ["distil", "export", "--kind", "tokens", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let mut limited = std::process::Command::new("bash");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_rerankd")]);
     let output = limited.args(arguments).env_remove("RERANKD_CONFIG").output().unwrap();
@@ -291,8 +290,11 @@ fn agrees_with_a_ranking(passages: &Path, export: &[Value]) {
     std::fs::write(passages, texts.concat()).unwrap();
     let question = line["question"].as_str().unwrap();
     let options = ["--method", "query-generation", "--passage-tokens", "24"];
-    let ranked =
-        succeeded(&run(&[&["rerank", "--query", question, passages.to_str().unwrap()], &options[..]].concat()));
+    let ranked = succeeded(&run(&[
+        &["rerank", "--format", "json", "--query", question, passages.to_str().unwrap()],
+        &options[..],
+    ]
+    .concat()));
     let alone = numbers(&line["query_after_passage"]);
     let none = line["query_alone"].as_f64().unwrap();
     let tokens = line["query_tokens"].as_array().unwrap().len() as f64;
@@ -312,17 +314,14 @@ fn bad_options_are_refused_before_a_model_is_loaded() {
     lists(Path::new(&data));
     std::fs::write(&bad, "{\"question\": \"Who?\"}\n").unwrap();
     let cases: [(&[&str], &str); 8] = [
-        (&["--data", &bad], "bad.jsonl:1: passages: is missing"),
-        (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
-        (&["--data", &data, "--permutations", "0"], "--permutations <K>': must be a whole number above 0"),
-        (&["--data", &data, "--permutations", "5000"], "--permutations: 5000 given, at most 1024 allowed"),
-        (&["--data", &data, "--passages", "0"], "--passages <N>': must be a whole number above 0"),
-        (
-            &["--data", &data, "--max-passage-tokens", "0"],
-            "--max-passage-tokens <TOKENS>': must be a whole number above 0",
-        ),
-        (&["--data", &data, "--skip", "6"], "lists.jsonl: no questions are left of 6"),
-        (&["--data", &data, "--relevance-threshold", "NaN"], "must be a number above 0"),
+        (&[&bad], "bad.jsonl:1: passages: is missing"),
+        (&["/nowhere.jsonl"], "/nowhere.jsonl: "),
+        (&[&data, "--permutations", "0"], "--permutations <K>': must be a whole number above 0"),
+        (&[&data, "--permutations", "5000"], "--permutations: 5000 given, at most 1024 allowed"),
+        (&[&data, "--passages", "0"], "--passages <N>': must be a whole number above 0"),
+        (&[&data, "--max-passage-tokens", "0"], "--max-passage-tokens <TOKENS>': must be a whole number above 0"),
+        (&[&data, "--skip", "6"], "lists.jsonl: no questions are left of 6"),
+        (&[&data, "--relevance-threshold", "NaN"], "must be a number above 0"),
     ];
     for (arguments, problem) in cases {
         let output = run(&[&["distil", "export", "--out", &out], arguments].concat());
@@ -331,8 +330,5 @@ fn bad_options_are_refused_before_a_model_is_loaded() {
         assert!(!Path::new(&out).exists(), "{arguments:?}");
     }
     let help = run(&["distil", "export", "--help"]);
-    assert!(
-        String::from_utf8_lossy(&help.stdout)
-            .contains("rerankd distil export --data lists.jsonl.gz --out teacher.jsonl")
-    );
+    assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd distil export lists.jsonl.gz --out teacher.jsonl"));
 }

@@ -141,7 +141,8 @@ fn metrics_are_printed_as_trec_eval_prints_them_and_in_three_other_ways() {
     assert!(said.contains("poor: 1 queries have no judgements and are left out"), "{said}");
     let complete = succeeded(&run(&["metrics", &judged, &poor, "-m", "AP", "-c", "--format", "json"]));
     assert_eq!(complete["runs"][0]["metrics"]["AP"]["value"], 0.5 / 3.0);
-    let both = succeeded(&run(&["metrics", &judged, &good, &poor, "-m", "nDCG@10", "--resamples", "0"]));
+    let both =
+        succeeded(&run(&["metrics", "--format", "json", &judged, &good, &poor, "-m", "nDCG@10", "--resamples", "0"]));
     assert_eq!(both["comparisons"][0]["metrics"]["nDCG@10"]["losses"], 3);
     assert_eq!(both["runs"][0]["metrics"]["nDCG@10"]["low"], Value::Null);
     let csv = run(&["metrics", &judged, &good, "-m", "RR", "--format", "csv", "--resamples", "0", "-q"]);
@@ -165,30 +166,37 @@ fn bad_input_of_both_names_the_place() {
     let (bad, other, utf8, twice) = (path("bad.run"), path("other.run"), path("utf8.run"), path("twice.jsonl"));
     let ids = path("ids.run");
     // Without a matching id every measure is 0, so the command warns.
-    let unmatched = run(&["metrics", &judged, &ids]);
+    let unmatched = run(&["metrics", "--format", "json", &judged, &ids]);
     let warning = "ids.run: no document of the run is judged, so every measure is 0: for query \"q0\" the run has \"doc0\", the judgements have \"d0\"";
     assert!(unmatched.status.success() && error(&unmatched).contains(warning), "{}", error(&unmatched));
     let cases: [(Vec<&str>, &str); 13] = [
         // Judgements that the command names must exist.
-        (vec!["evaluate", &data, "--run", &good, "--split", "dve", "--out", &out], "--split dve: "),
-        (vec!["evaluate", &twice, "--qrels", &judged, "--out", &out], "--run <FILE>"),
-        (vec!["metrics", &judged, &bad], "bad.run:2: must have six columns"),
-        (vec!["metrics", &judged, &other], "no query of the run has judgements"),
-        (vec!["metrics", &judged, &utf8], "utf8.run:2: is not UTF-8"),
-        (vec!["metrics", &judged, "/nowhere.run"], "/nowhere.run: "),
-        (vec!["metrics", &judged, &good, "-m", "nDGC@10"], "metric \"nDGC@10\": is no metric"),
-        (vec!["metrics", &judged, &good, "--confidence", "95"], "--confidence: must lie between 0 and 1"),
-        (vec!["evaluate", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" is given twice"),
-        (vec!["evaluate", "--out", &out], "a file of questions, or a run (--run FILE), is missing"),
-        (vec!["evaluate", &data, "--run", &bad, "--out", &out], "bad.run:2"),
-        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is not an annotator"),
-        (vec!["evaluate", &data, "--run", &good, "-m", "P@x", "--out", &out], "metric \"P@x\""),
+        (vec!["evaluate", "--format", "json", &data, "--run", &good, "--split", "dve", "--out", &out], "--split dve: "),
+        (vec!["evaluate", "--format", "json", &twice, "--qrels", &judged, "--out", &out], "--run <FILE>"),
+        (vec!["metrics", "--format", "json", &judged, &bad], "bad.run:2: must have six columns"),
+        (vec!["metrics", "--format", "json", &judged, &other], "no query of the run has judgements"),
+        (vec!["metrics", "--format", "json", &judged, &utf8], "utf8.run:2: is not UTF-8"),
+        (vec!["metrics", "--format", "json", &judged, "/nowhere.run"], "/nowhere.run: "),
+        (vec!["metrics", "--format", "json", &judged, &good, "-m", "nDGC@10"], "metric \"nDGC@10\": is no metric"),
+        (
+            vec!["metrics", "--format", "json", &judged, &good, "--confidence", "95"],
+            "--confidence: must lie between 0 and 1",
+        ),
+        (vec!["evaluate", "--format", "json", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" is given twice"),
+        (vec!["evaluate", "--format", "json", "--out", &out], "a file of questions, or a run (--run FILE), is missing"),
+        (vec!["evaluate", "--format", "json", &data, "--run", &bad, "--out", &out], "bad.run:2"),
+        (
+            vec!["evaluate", "--format", "json", &data, "--run", &good, "--annotators", "f1", "--out", &out],
+            "\"f1\" is not an annotator",
+        ),
+        (vec!["evaluate", "--format", "json", &data, "--run", &good, "-m", "P@x", "--out", &out], "metric \"P@x\""),
     ];
     for (arguments, problem) in cases {
         let output = run(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
     }
-    let unreachable = run(&["evaluate", &data, "--run", &good, "--server", "127.0.0.1:9", "--out", &out]);
+    let unreachable =
+        run(&["evaluate", "--format", "json", &data, "--run", &good, "--server", "127.0.0.1:9", "--out", &out]);
     assert_eq!(unreachable.status.code(), Some(69));
 }

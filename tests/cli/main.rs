@@ -16,6 +16,8 @@ mod analyse;
 mod analyse_erag;
 mod analyse_moi;
 mod analyse_seper;
+#[path = "../common/certificates.rs"]
+mod certificates;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,6 +30,7 @@ mod evaluate_runs;
 mod gguf;
 #[path = "../common/labelled.rs"]
 mod labelled;
+mod mistakes;
 #[path = "../common/program.rs"]
 mod program;
 mod scorer;

@@ -34,14 +34,14 @@ fn a_comparison_has_a_row_of_the_embedding_model_if_it_is_available() {
     let embedding = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rerankers/embedding");
     let settings = settings(folder.path(), &[("embedding.model", embedding)]);
     let compared = |more: &[&str]| {
-        let output = command(&[&["compare", "--data", data.to_str().unwrap(), "--json"], more].concat(), &settings);
+        let output = command(&[&["compare", "--format", "json", data.to_str().unwrap()], more].concat(), &settings);
         assert!(output.status.success(), "{}", error(&output));
         let figures = crate::labelled::figures(&output);
         let row = |method: &str| figures.iter().any(|figure| figure["name"] == format!("lists {method} MRR"));
         ["cascade", "yes-no", "embedding", "cross-encoder", "setwise"].map(row)
     };
     assert_eq!(compared(&[]), [true, true, true, false, false]);
-    assert_eq!(compared(&["--methods", "cascade"]), [true, false, false, false, false]);
+    assert_eq!(compared(&["--method", "cascade"]), [true, false, false, false, false]);
     // The model is of no use without ONNX Runtime.
     std::fs::remove_file(library).unwrap();
     assert_eq!(compared(&[]), [true, true, false, false, false]);
@@ -53,7 +53,7 @@ fn rerank_scores_with_the_scorer_or_with_the_named_model() {
     let passages = folder.path().join("passages.jsonl");
     std::fs::write(&passages, "{\"text\": \"the weir of the mill\"}\n{\"text\": \"bread\"}\n").unwrap();
     let (passages, merged, adapter) = (passages.display().to_string(), golden("merged.gguf"), golden("adapter.gguf"));
-    let first = ["rerank", "--query", "which weir", "--method", "query-generation", &passages];
+    let first = ["rerank", "--format", "json", "--query", "which weir", "--method", "query-generation", &passages];
     let both = settings(folder.path(), &[("scorer.model", &merged)]);
     let scored = succeeded(&command(&first, &both));
     let named = succeeded(&command(&[&first[..], &["--scorer", "generator"]].concat(), &both));
@@ -81,7 +81,7 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
     let lines: Vec<String> = (0..3).map(|number| format!("{}\n", line(number))).collect();
     std::fs::write(&data, lines.concat()).unwrap();
     let (data, out) = (data.display().to_string(), out.display().to_string());
-    let first = ["compare", "--data", &data, "--methods", "query-generation", "--out", &out];
+    let first = ["compare", "--format", "json", &data, "--method", "query-generation", "--out", &out];
     let (merged, adapter) = (golden("merged.gguf"), golden("adapter.gguf"));
     let with = |more: &[(&str, &str)]| command(&first, &settings(folder.path(), more));
     let scored = with(&[("scorer.model", &merged)]);
@@ -125,7 +125,8 @@ fn a_comparison_shows_the_gain_of_the_scorer_over_the_generator() {
     let (data, merged) = (data.display().to_string(), golden("merged.gguf"));
     let compared = |name: &str, more: &[&str], keys: &[(&str, &str)]| {
         let out = folder.path().join(name).display().to_string();
-        let first = ["compare", "--data", &data, "--methods", "query-generation,retriever", "--passage-tokens", "4"];
+        let first =
+            ["compare", "--format", "json", &data, "--method", "query-generation,retriever", "--passage-tokens", "4"];
         let output = command(&[&first[..], &["--out", &out], more].concat(), &settings(folder.path(), keys));
         (output, folder.path().join(name))
     };
@@ -172,7 +173,8 @@ fn a_comparison_shows_the_gain_of_the_scorer_over_the_generator() {
     let other = compared("both", &[], &[("scorer.model", &merged)]).0;
     assert!(!other.status.success() && error(&other).contains("by_generator"), "{}", error(&other));
     // Both models' speeds are measured before the first budget applies, whatever method comes first.
-    let bounded = ["compare", "--data", &data, "--methods", "leave-one-out,query-generation", "--by-generator"];
+    let bounded =
+        ["compare", "--format", "json", &data, "--method", "leave-one-out,query-generation", "--by-generator"];
     let bounded = [&bounded[..], &["--latency-budget-ms", "60000"]].concat();
     let output = command(&bounded, &settings(folder.path(), &[("scorer.model", &merged)]));
     assert!(
@@ -200,7 +202,7 @@ fn results_of_another_adapter_or_scale_are_not_continued() {
     for name in ["compare", "evaluate"] {
         let out = folder.path().join(name).display().to_string();
         let first = if name == "compare" {
-            vec![name, "--data", &data, "--methods", "query-generation", "--out", &out]
+            vec![name, "--format", "json", &data, "--method", "query-generation", "--out", &out]
         } else {
             [program::arguments(&data, &out), vec!["--method", "query-generation"]].concat()
         };
@@ -247,8 +249,10 @@ fn a_server_with_a_wrong_adapter_ends_with_its_name() {
     for (adapter, reason) in
         [(merged.as_str(), "it has no general.type"), (cut.to_str().unwrap(), "the end of the file")]
     {
-        let served =
-            command(&["serve", "--listen", "127.0.0.1:0"], &settings(folder.path(), &[("generator.adapter", adapter)]));
+        let served = command(
+            &["serve", "--listen", "127.0.0.1:0", "--http-listen", "off"],
+            &settings(folder.path(), &[("generator.adapter", adapter)]),
+        );
         let problem = error(&served);
         assert_eq!(served.status.code(), Some(1), "{problem}");
         assert!(problem.contains(adapter) && problem.contains(reason), "{problem}");

@@ -27,6 +27,8 @@ fn a_start_that_exposes_everything_is_refused() {
         "serve",
         "--listen",
         "127.0.0.1:0",
+        "--http-listen",
+        "off",
         "--set",
         "auth.tokens_file=/nowhere/tokens",
         "--set",

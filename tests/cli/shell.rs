@@ -17,7 +17,7 @@ fn printed(arguments: &[&str]) -> String {
 /// Names of the commands, as `rerankd --help` lists them.
 fn commands() -> BTreeSet<String> {
     let help = printed(&["--help"]);
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let listed = help.lines().take_while(|line| *line != "Options:");
     let names: BTreeSet<String> =
         listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(first_word).collect();
     assert!(names.contains("serve") && names.contains("man"), "{names:?}");

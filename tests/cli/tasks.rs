@@ -62,7 +62,7 @@ fn a_utility_has_the_probabilities_of_the_labels() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = claims(folder.path());
-    let asked = ["utility", &file, "-n", "2", "--max-tokens", "4", "--task", "fact-verification"];
+    let asked = ["utility", "--format", "json", &file, "-n", "2", "--max-tokens", "4", "--task", "fact-verification"];
     let output = run(&asked);
     assert!(output.status.success(), "{}", error(&output));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -73,7 +73,7 @@ fn a_utility_has_the_probabilities_of_the_labels() {
             assert!((sum - 1.0).abs() < 1e-9 && labels[2]["label"] == "NOT ENOUGH INFO", "{labels}");
         }
     }
-    let unknown = run(&["utility", &file, "--task", "poetry"]);
+    let unknown = run(&["utility", "--format", "json", &file, "--task", "poetry"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(error(&unknown).contains("long-answer"), "{}", error(&unknown));
     let help = String::from_utf8(run(&["evaluate", "--help"]).stdout).unwrap();
@@ -96,7 +96,7 @@ fn long_answers_are_checked_for_their_citations() {
         assert_eq!((line["system"].as_str(), line["passages"].as_array().unwrap().len()), (Some("given"), 2));
         assert!(line["passages"][0]["text"].as_str().unwrap().contains("lighthouse") && line["answer"].is_string());
     }
-    let checked = succeeded(&run(&["citations", "--input", answers.to_str().unwrap()]));
+    let checked = succeeded(&run(&["citations", answers.to_str().unwrap()]));
     assert_eq!(checked["systems"]["given"]["count"], 2, "{checked}");
     assert_eq!(checked["systems"]["given"]["recall"], checked["recall"]);
     let named: Vec<&Value> = checked["answers"].as_array().unwrap().iter().map(|one| &one["id"]).collect();

@@ -12,14 +12,14 @@ const LISTS: &str = "{\"question\": \"Which river?\", \"answers\": [\"x\"], \"pa
 #[test]
 fn a_count_of_zero_is_refused() {
     for arguments in [
-        &["rerank", "--query", "q", "--top-n", "0"][..],
-        &["rerank", "--query", "q", "--orders", "0"],
-        &["rerank", "--query", "q", "--token-budget", "0"],
-        &["utility", "-n", "0"],
-        &["compare", "--data", "x", "--passage-tokens", "0"],
-        &["evaluate", "x", "--out", "y", "--depth", "0"],
-        &["analyse", "stability", "--data", "x", "--questions", "0"],
-        &["calibrate", "--data", "x", "--passage-tokens", "0"],
+        &["rerank", "--format", "json", "--query", "q", "--top-n", "0"][..],
+        &["rerank", "--format", "json", "--query", "q", "--orders", "0"],
+        &["rerank", "--format", "json", "--query", "q", "--token-budget", "0"],
+        &["utility", "--format", "json", "-n", "0"],
+        &["compare", "--format", "json", "x", "--passage-tokens", "0"],
+        &["evaluate", "--format", "json", "x", "--out", "y", "--depth", "0"],
+        &["analyse", "--format", "json", "stability", "x", "--limit", "0"],
+        &["calibrate", "--format", "json", "x", "--passage-tokens", "0"],
     ] {
         let refused = run(arguments);
         let said = error(&refused);
@@ -39,8 +39,8 @@ fn a_wrong_option_is_not_blamed_on_the_lines() {
     let file = folder.path().join("lists.jsonl").display().to_string();
     std::fs::write(&file, LISTS).unwrap();
     for (arguments, expected) in [
-        (&["utility", &*file, "--task", "classification"][..], "labels: "),
-        (&["utility", &file, "-n", "2000"], "samples: "),
+        (&["utility", "--format", "json", &*file, "--task", "classification"][..], "labels: "),
+        (&["utility", "--format", "json", &file, "-n", "2000"], "samples: "),
         (&["rerank", "--lists", &file, "--score-threshold", "2"], "score_threshold: must lie between 0 and 1"),
         (&["rerank", "--lists", &file, "--latency-budget-ms=-1"], "latency_budget_ms: "),
         (&["rerank", "--lists", &file, "--method", "first", "--instruction", "Find."], "instruction: first does not"),
@@ -86,30 +86,25 @@ fn an_empty_configuration_name_is_ignored() {
 /// clap skips `requires` if the required option conflicts with a given one.
 #[test]
 fn options_of_ranking_conflict_with_those_of_profiles() {
-    for options in [&["--relevance-threshold", "2"][..], &["--methods", "cascade"], &["--json"], &["--mixes"]] {
+    for options in [&["--relevance-threshold", "2"][..], &["--method", "cascade"], &["--mixes"]] {
         for profiles in [&["--add"][..], &["--subject", "answer"]] {
-            let refused = run(&[&["calibrate", "--data", "x"], options, profiles].concat());
+            let refused = run(&[&["calibrate", "--format", "json", "x"], options, profiles].concat());
             assert_eq!(refused.status.code(), Some(2));
             assert!(error(&refused).contains("cannot be used with"), "{options:?}: {}", error(&refused));
         }
     }
-    assert!(error(&run(&["calibrate", "--data", "/nowhere", "--add"])).contains("/nowhere"));
+    assert!(error(&run(&["calibrate", "--format", "json", "/nowhere", "--add"])).contains("/nowhere"));
 }
 
 /// Otherwise a ready server would refuse every request for that method. Other commands ignore the setting.
 #[test]
 fn a_method_of_the_http_port_needs_its_model() {
-    let settings = ["--set", "http.method=cross-encoder", "--set", "http.model_aliases=near=embedding,far=yes-no"];
-    let refused = run(&[&["check-config"], &settings[..]].concat());
+    let refused = run(&["check-config", "--set", "http.method=cross-encoder"]);
     assert_eq!(refused.status.code(), Some(78), "{}", error(&refused));
     assert!(error(&refused).contains("http.method: cross-encoder needs reranker.model, which is \"off\""));
-    assert!(!error(&refused).contains("near"), "the embedding model is configured by default");
-    let without = run(&[&["check-config", "--set", "embedding.model=off"], &settings[2..]].concat());
-    assert!(
-        error(&without).contains("http.model_aliases: near: embedding needs embedding.model"),
-        "{}",
-        error(&without)
-    );
+    assert!(run(&["check-config", "--set", "http.method=embedding"]).status.success(), "it is configured by default");
+    let without = run(&["check-config", "--set", "embedding.model=off", "--set", "http.method=embedding"]);
+    assert!(error(&without).contains("http.method: embedding needs embedding.model"), "{}", error(&without));
     assert!(run(&["models", "list", "--set", "http.method=cross-encoder"]).status.success());
 }
 
@@ -121,7 +116,18 @@ fn compression_without_a_ranking_keeps_the_input_order() {
     let file = folder.path().join("passages.jsonl").display().to_string();
     let lines = ["a question", "b", "c d e"].map(|text| format!("{{\"text\": \"{text}\", \"score\": 1}}\n"));
     std::fs::write(&file, lines.concat()).unwrap();
-    let ask = ["compress", "--query", "question", "--method", "selective-context", "--server", &server.address, &file];
+    let ask = [
+        "compress",
+        "--format",
+        "json",
+        "--query",
+        "question",
+        "--method",
+        "selective-context",
+        "--server",
+        &server.address,
+        &file,
+    ];
     let answered = run(&ask);
     assert!(answered.status.success(), "{}", error(&answered));
     let answer: serde_json::Value = serde_json::from_slice(&answered.stdout).unwrap();
@@ -151,15 +157,15 @@ fn a_line_without_passages_is_an_error_of_every_command() {
     ] {
         std::fs::write(&file, format!("# a comment\n{line}\n")).unwrap();
         for arguments in [
-            &["utility", &*file][..],
+            &["utility", "--format", "json", &*file][..],
             &["rerank", "--lists", &file],
-            &["evaluate", &file, "--out", &out],
-            &["compare", "--data", &file],
-            &["calibrate", "--data", &file],
-            &["calibrate", "--ranking", "--data", &file],
-            &["analyse", "stability", "--data", &file],
-            &["distil", "export", "--data", &file, "--out", &out],
-            &["citations", "--input", &file],
+            &["evaluate", "--format", "json", &file, "--out", &out],
+            &["compare", "--format", "json", &file],
+            &["calibrate", "--format", "json", &file],
+            &["calibrate", "--format", "json", "--ranking", &file],
+            &["analyse", "--format", "json", "stability", &file],
+            &["distil", "export", &file, "--out", &out],
+            &["citations", &file],
         ] {
             let refused = run(&[arguments, &absent].concat());
             let said = error(&refused);

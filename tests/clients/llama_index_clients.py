@@ -54,12 +54,6 @@ def run(checks, servers):
         same(len(found), len(MANY))
         servers.check_order(found)
 
-    def nvidia_by_scores_that_stand_alone():
-        given = {"model": "alone", "http_client": patient, "top_n": len(MANY)}
-        found = ranked(NVIDIARerank(base_url=f"{servers.open_http}/v1", max_batch_size=16, **given), MANY)
-        same(len(found), len(MANY))
-        servers.check_order(found, "query-generation")
-
     def nvidia_within_its_time():
         client = NVIDIARerank(base_url=f"{servers.open_http}/v1", max_batch_size=100, top_n=100)
         same(len(within_its_time(lambda: ranked(client, HUNDRED))), 100)
@@ -78,7 +72,6 @@ def run(checks, servers):
         ("TextEmbeddingInference", tei),
         ("NVIDIARerank", nvidia),
         ("NVIDIARerank: max_batch_size", nvidia_in_batches),
-        ("NVIDIARerank: batches by a method whose scores stand alone", nvidia_by_scores_that_stand_alone),
         ("NVIDIARerank: a hundred documents within five seconds", nvidia_within_its_time),
         ("SiliconFlowRerank", siliconflow),
         ("XinferenceRerank", xinference),

@@ -125,7 +125,7 @@ def main(binary, environments):
         folder = pathlib.Path(scratch)
         new, tokens = token(binary, folder)
         # Without a token, and with the settings of docs/how-to/migrate.md for clients that split a list or wait five seconds.
-        settings = {"http.latency_budget_ms": 2000, "http.model_aliases": "*, alone=query-generation"}
+        settings = {"http.latency_budget_ms": 2000}
         servers = [Server(binary, **{"auth.tokens_file": tokens}), Server(binary, **settings)]
         try:
             (grpc, http), (open_grpc, open_http) = (server.ready() for server in servers)

@@ -52,7 +52,7 @@ impl Answer {
 }
 
 pub fn options() -> HttpOptions {
-    HttpOptions { aliases: vec![("rerank-v3.5".into(), None)], ..HttpOptions::default() }
+    HttpOptions::default()
 }
 
 /// Starts a server with the engine of `scripted`.

@@ -46,5 +46,18 @@ pub fn succeeded(output: &Output) -> Value {
 
 /// Arguments of a short evaluation.
 pub fn arguments<'a>(questions: &'a str, out: &'a str) -> Vec<&'a str> {
-    vec!["evaluate", questions, "--out", out, "--max-tokens", "12", "--resamples", "50", "--test-resamples", "50"]
+    vec![
+        "evaluate",
+        "--format",
+        "json",
+        questions,
+        "--out",
+        out,
+        "--max-tokens",
+        "12",
+        "--resamples",
+        "50",
+        "--test-resamples",
+        "50",
+    ]
 }

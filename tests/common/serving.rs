@@ -64,7 +64,7 @@ impl Serving {
         let (file, place) = (folder.path().join("rerankd.toml"), folder.path().join("address"));
         std::fs::write(&file, config).unwrap();
         let _ = std::fs::remove_file(&place);
-        let mut child = limited(settings, &["serve", "--listen", "127.0.0.1:0"])
+        let mut child = limited(settings, &["serve", "--listen", "127.0.0.1:0", "--http-listen", "off"])
             .arg("--address-file")
             .arg(&place)
             .arg("--config")

@@ -64,10 +64,21 @@ async fn results_on_a_full_disk_are_an_error_and_continue_when_there_is_room() {
         questions(&data);
         let (file, place) = (data.to_str().unwrap(), out.to_str().unwrap());
         let arguments = match command {
-            "compare" => {
-                texts(&["compare", "--data", file, "--out", place, "--methods", "query-generation", "--resamples", "0"])
+            "compare" => texts(&[
+                "compare",
+                "--format",
+                "json",
+                file,
+                "--out",
+                place,
+                "--method",
+                "query-generation",
+                "--resamples",
+                "0",
+            ]),
+            _ => {
+                texts(&["evaluate", "--format", "json", file, "--out", place, "--resamples", "0", "--max-tokens", "4"])
             }
-            _ => texts(&["evaluate", file, "--out", place, "--resamples", "0", "--max-tokens", "4"]),
         };
         let arguments = [arguments, texts(&["--test-resamples", "10", "--server", &server.address])].concat();
         let full = run(FULL_DISK, arguments.clone()).await;
@@ -95,11 +106,22 @@ async fn a_folder_that_cannot_be_made_is_named() {
     let place = inside.to_str().unwrap();
     let store = format!("models.store={place}");
     for arguments in [
-        vec!["compare", "--data", file, "--out", place, "--methods", "query-generation", "--server", &server.address],
-        vec!["evaluate", file, "--out", place, "--server", &server.address],
+        vec![
+            "compare",
+            "--format",
+            "json",
+            file,
+            "--out",
+            place,
+            "--method",
+            "query-generation",
+            "--server",
+            &server.address,
+        ],
+        vec!["evaluate", "--format", "json", file, "--out", place, "--server", &server.address],
         vec!["models", "pull", "smollm2-135m-instruct", "--set", &store],
         vec!["man", "--out", place],
-        vec!["serve", "--listen", "127.0.0.1:0", "--address-file", place],
+        vec!["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--address-file", place],
     ] {
         let refused = run("", texts(&arguments)).await;
         assert_eq!(refused.status.code(), Some(1), "{arguments:?}: {}", error(&refused));
@@ -207,8 +229,7 @@ fn a_calibration_on_a_full_disk_names_its_file() {
     let passages: Vec<_> = texts.iter().enumerate().map(|(at, text)| passage(text, at == 0)).collect();
     let question = json!({ "question": "Which river drove the looms?", "answers": ["the Senn"], "passages": passages });
     std::fs::write(&data, format!("{question}\n")).unwrap();
-    let arguments =
-        ["calibrate", "--data", data.to_str().unwrap(), "--config", config.to_str().unwrap(), "--subject", "answer"];
+    let arguments = ["calibrate", data.to_str().unwrap(), "--config", config.to_str().unwrap(), "--subject", "answer"];
     let full = limited(FULL_DISK, &arguments).output().unwrap();
     assert_eq!(full.status.code(), Some(1), "{}", error(&full));
     assert!(error(&full).contains("File too large") && error(&full).contains("calibrated.json"), "{}", error(&full));

@@ -159,19 +159,8 @@ async fn headers_are_checked_and_ids_returned() {
 }
 
 #[tokio::test]
-async fn other_models_paths_and_methods_are_not_found() {
+async fn other_paths_and_methods_are_not_found() {
     let server = serve(Scripted::default()).await;
-    let mut body = plain();
-    body["model"] = "gpt".into();
-    let answer = server.post("/rerank", &body).await;
-    assert_eq!(
-        (nested(&answer, 404).as_str(), &answer.body["error"]["param"]),
-        (
-            "model: \"gpt\" is not served here; served: scripted, rerank-v3.5; http.model_aliases adds names",
-            &json!("model")
-        )
-    );
-    assert_eq!(server.post("/score", &json!({ "model": "gpt", "text_1": "q", "text_2": "a" })).await.status, 404);
     assert_eq!(nested(&server.post("/v1/rerankings", &plain()).await, 404), format!("{NOWHERE}POST /v1/reranking"));
     assert_eq!(nested(&server.get("/rerank").await, 405), "use POST");
     assert_eq!(nested(&server.post("/v1/models", &plain()).await, 405), "use GET");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use engine::methods;
 use serde_json::{Value, json};
 use server::http::HttpOptions;
 
@@ -75,12 +74,10 @@ async fn passages_are_ranked_with_log_odds() {
     server.stop().await;
 }
 
-/// A request without a timeout has the configured one, and an alias may name a method.
+/// A request without a timeout has the configured one.
 #[tokio::test]
-async fn the_configuration_has_a_timeout_and_aliases_of_methods() {
-    let method = methods::find("retriever");
-    let options =
-        HttpOptions { aliases: vec![("given".into(), method)], timeout: Some(Duration::from_millis(1)), ..options() };
+async fn the_configuration_has_a_timeout() {
+    let options = HttpOptions { timeout: Some(Duration::from_millis(1)), ..options() };
     let slow = Scripted { delay: Duration::from_millis(2), ..Scripted::default() };
     let server = serve_with(slow, options).await;
     let body = json!({ "query": "question", "documents": DOCUMENTS });
@@ -88,7 +85,7 @@ async fn the_configuration_has_a_timeout_and_aliases_of_methods() {
     let patient = server.send("/v1/rerank", &[("x-request-timeout-ms", "60000")], body.to_string()).await;
     assert_eq!(patient.status, 200, "{}", patient.body);
     let named =
-        json!({ "query": "question", "documents": DOCUMENTS, "model": "given", "rerankd_scores": [1, 2, 3, 4] });
+        json!({ "query": "question", "documents": DOCUMENTS, "model": "retriever", "rerankd_scores": [1, 2, 3, 4] });
     let named = server.send("/v1/rerank", &[("x-request-timeout-ms", "60000")], named.to_string()).await;
     assert_eq!((named.order(), &named.body["model"]), (vec![3, 2, 1, 0], &json!("retriever")));
     server.stop().await;
@@ -127,16 +124,14 @@ async fn a_path_may_have_other_spellings() {
 /// The hosted API of NVIDIA NIM has the model in the path.
 #[tokio::test]
 async fn a_model_may_stand_in_the_path() {
-    let method = methods::find("retriever");
-    let server =
-        serve_with(Scripted::default(), HttpOptions { aliases: vec![("org/given".into(), method)], ..options() }).await;
+    let server = serve(Scripted::default()).await;
     let mut body = json!({ "query": { "text": "question" }, "passages": DOCUMENTS, "rerankd_scores": [1, 2, 3, 4] });
-    for path in ["/v1/retrieval/org/given/reranking", "/v1/v1/retrieval/org%2Fgiven/reranking/"] {
-        let answer = ok(&server, path, &body).await;
-        assert_eq!(answer.body["rankings"][0]["index"], 3, "the first-stage order");
+    let named = ok(&server, "/v1/v1/retrieval/retriever/reranking/", &body).await;
+    assert_eq!(named.body["rankings"][0]["index"], 3, "the first-stage order");
+    for path in ["/v1/retrieval/org/other/reranking", "/v1/v1/retrieval/org%2Fother/reranking/"] {
+        let unknown = ok(&server, path, &body).await;
+        assert!(unknown.header("x-rerankd-warning").starts_with("model: \"org/other\" is not"), "{path}");
     }
-    let unknown = server.post("/v1/retrieval/org/other/reranking", &body).await;
-    assert_eq!((unknown.status, &unknown.body["error"]["param"]), (404, &json!("model")));
     // The body overrides the path.
     body["model"] = "scripted".into();
     let answer = ok(&server, "/v1/retrieval/org/other/reranking", &body).await;
@@ -146,8 +141,8 @@ async fn a_model_may_stand_in_the_path() {
 
 /// Most clients send some default model name.
 #[tokio::test]
-async fn any_model_name_is_accepted_with_a_warning_if_the_server_allows_it() {
-    let server = serve_with(Scripted::default(), HttpOptions { aliases: vec![("*".into(), None)], ..options() }).await;
+async fn any_model_name_is_accepted_with_a_warning() {
+    let server = serve(Scripted::default()).await;
     let warnings = |answer: &Answer| {
         let headers = answer.headers.get_all("x-rerankd-warning").iter().map(|value| value.to_str().unwrap());
         let meta = answer.body.get("meta").and_then(|meta| meta["warnings"].as_array()).into_iter().flatten();
@@ -175,6 +170,15 @@ async fn any_model_name_is_accepted_with_a_warning_if_the_server_allows_it() {
         let answer = ok(&server, "/v1/rerank", &body).await;
         assert_eq!((warnings(&answer), &answer.body["model"]), (vec![], &json!(ran)), "{model}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_field_is_named_with_the_nearest_one() {
+    let server = serve(Scripted::default()).await;
+    let body = json!({ "query": "question", "documents": DOCUMENTS, "retrun_documents": false, "priority": 1 });
+    let warnings = ok(&server, "/v2/rerank", &body).await.body["meta"]["warnings"].clone();
+    assert_eq!(warnings, json!(["retrun_documents has no effect; did you mean return_documents?"]));
     server.stop().await;
 }
 

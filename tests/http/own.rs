@@ -168,7 +168,7 @@ async fn the_model_chooses_the_generator() {
     let server = serve_engine(engine(folder.path(), "merged.gguf", &[]).await, 8, alone()).await;
     let models = server.get("/v1/models").await.body;
     let names = models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap());
-    assert_eq!(names.collect::<Vec<_>>(), ["merged.gguf", "rerank-v3.5", "base.gguf"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["merged.gguf", "base.gguf"]);
     let (scorer, generator) = ("merged.gguf", "base.gguf");
     let asked = |model: Value| {
         json!({ "query": "question", "documents": DOCUMENTS, "model": model, "raw_scores": true,

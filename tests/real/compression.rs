@@ -162,7 +162,7 @@ fn the_command_compresses_and_recovers() {
     let passages = folder.path().join("passages.jsonl");
     std::fs::write(&passages, lines).unwrap();
     let passages = passages.to_str().unwrap();
-    let output = run(&["compress", "--query", QUERY, "--ratio", "0.4", passages]);
+    let output = run(&["compress", "--format", "json", "--query", QUERY, "--ratio", "0.4", passages]);
     assert!(output.status.success(), "{}", error(&output));
     let short = stdout(&output);
     let answer: Value = serde_json::from_str(&short).unwrap();
@@ -171,7 +171,18 @@ fn the_command_compresses_and_recovers() {
     assert!(report["tokens_after"].as_u64().unwrap() < report["tokens_before"].as_u64().unwrap());
     let table = run(&["compress", "--query", QUERY, "--method", "selective-context", "--format", "table", passages]);
     assert!(table.status.success() && stdout(&table).contains("before"), "{}", error(&table));
-    let within = ["rerank", "--query", QUERY, "--compress", "long-llm-lingua", "--target-tokens", "20", passages];
+    let within = [
+        "rerank",
+        "--format",
+        "json",
+        "--query",
+        QUERY,
+        "--compress",
+        "long-llm-lingua",
+        "--target-tokens",
+        "20",
+        passages,
+    ];
     let ranked: Value = serde_json::from_str(&stdout(&run(&within))).unwrap();
     assert!(ranked["compression"]["passages"].as_array().is_some_and(|passages| passages.len() == 2));
 
@@ -180,7 +191,7 @@ fn the_command_compresses_and_recovers() {
     std::fs::write(&file, made.to_string()).unwrap();
     let recover = |response: &str| {
         let file = file.to_str().unwrap();
-        run(&["compress", "--compressed", file, "--recover", response, passages])
+        run(&["compress", "--format", "json", "--compressed", file, "--recover", response, passages])
     };
     assert_eq!(stdout(&recover("They say: looms driven.")), "They say: looms were driven.\n");
     std::fs::write(&file, short).unwrap();
@@ -202,14 +213,17 @@ fn bad_options_of_the_command_are_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "\"a\"\n").unwrap();
     for (arguments, problem) in [
-        (&["compress", "--query", "q", "--ratio", "0"][..], "compression.ratio"),
-        (&["compress", "--query", "q", "--ratio", "NaN"], "compression.ratio"),
-        (&["compress", "--query", "q", "--ratio", "0.5", "--target-tokens", "3"], "--target-tokens"),
-        (&["compress", "--query", "q", "--target-tokens", "0"], "--target-tokens"),
-        (&["compress", "--query", "q", "--method", "none"], "--method"),
-        (&["compress", "--ratio", "0.5"], "--query"),
-        (&["compress", "--query", "q", "--recover", "x"], "--compressed"),
-        (&["rerank", "--query", "q", "--ratio", "0.5"], "--compress"),
+        (&["compress", "--format", "json", "--query", "q", "--ratio", "0"][..], "compression.ratio"),
+        (&["compress", "--format", "json", "--query", "q", "--ratio", "NaN"], "compression.ratio"),
+        (
+            &["compress", "--format", "json", "--query", "q", "--ratio", "0.5", "--target-tokens", "3"],
+            "--target-tokens",
+        ),
+        (&["compress", "--format", "json", "--query", "q", "--target-tokens", "0"], "--target-tokens"),
+        (&["compress", "--format", "json", "--query", "q", "--method", "none"], "--method"),
+        (&["compress", "--format", "json", "--ratio", "0.5"], "--query"),
+        (&["compress", "--format", "json", "--query", "q", "--recover", "x"], "--compressed"),
+        (&["rerank", "--format", "json", "--query", "q", "--ratio", "0.5"], "--compress"),
     ] {
         let output = run(&[arguments, &[file.path().to_str().unwrap()]].concat());
         assert_eq!((output.status.code(), error(&output).contains(problem)), (Some(2), true), "{}", error(&output));

@@ -191,8 +191,8 @@ async fn the_real_model_finds_the_passage_that_supports() {
     std::fs::write(&file, lines.each_ref().map(ToString::to_string).join("\n")).unwrap();
     let (file, address) = (file.to_str().unwrap().to_owned(), server.address.clone());
     let programs = tokio::task::spawn_blocking(move || {
-        let here = succeeded(&run(&["citations", "--input", &file]));
-        let there = succeeded(&run(&["citations", "--input", &file, "--server", &address]));
+        let here = succeeded(&run(&["citations", &file]));
+        let there = succeeded(&run(&["citations", &file, "--server", &address]));
         assert_eq!(here["answers"][0]["statements"].as_array().unwrap().len(), 2);
         for found in [&here, &there] {
             assert_eq!(found["recall"], 0.25);
@@ -201,13 +201,13 @@ async fn the_real_model_finds_the_passage_that_supports() {
             assert!(found["answers"][1]["precision"].is_null());
         }
         std::fs::write(&file, "{\"answer\": \"a\", \"passages\": [\"b\"]}\n{\"answer\": 3}").unwrap();
-        let bad = run(&["citations", "--input", &file]);
+        let bad = run(&["citations", &file]);
         assert_eq!(bad.status.code(), Some(2));
         assert!(error(&bad).contains("answers.jsonl:2: "), "{}", error(&bad));
         // A refused answer does not affect the others.
         let refused = json!({ "answer": "[1]", "passages": passages }).to_string();
         std::fs::write(&file, [lines[0].to_string(), refused, lines[1].to_string()].join("\n")).unwrap();
-        let some = run(&["citations", "--input", &file]);
+        let some = run(&["citations", &file]);
         assert_eq!(some.status.code(), Some(2));
         for told in ["answers.jsonl:2: answer: must hold a statement", "1 of 3 answers were refused"] {
             assert!(error(&some).contains(told), "{}", error(&some));
@@ -216,7 +216,7 @@ async fn the_real_model_finds_the_passage_that_supports() {
         assert_eq!(found["answers"].as_array().unwrap().iter().map(|one| &one["line"]).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(found["recall"], 0.25);
         std::fs::write(&file, "{\"answer\": \"[1]\", \"passages\": [\"b\"]}").unwrap();
-        let bad = run(&["citations", "--input", &file]);
+        let bad = run(&["citations", &file]);
         assert_eq!(bad.status.code(), Some(2));
         assert!(error(&bad).contains("answers.jsonl:1: answer: must hold a statement"), "{}", error(&bad));
     });

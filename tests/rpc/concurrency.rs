@@ -54,23 +54,25 @@ async fn concurrency_bounds_the_questions_in_flight_and_keeps_their_order() {
     for command in [
         vec![
             "compare",
-            "--data",
+            "--format",
+            "json",
             "LISTS",
-            "--methods",
+            "--method",
             "query-generation",
             "--test-resamples",
             "10",
             "--concurrency",
             "4",
         ],
-        vec!["evaluate", "LISTS", "--out", "OUT", "--annotators", "token-f1", "--concurrency", "4"],
+        vec!["evaluate", "--format", "json", "LISTS", "--out", "OUT", "--annotators", "token-f1", "--concurrency", "4"],
     ] {
         let (output, several) = most_in_flight(&server, &command).await;
         assert!((2..=4).contains(&several), "{command:?}: {several}");
         assert!(!error(&output).contains("no annotator scores answers"), "{}", error(&output));
     }
     // A warning says that answers from whole lists are left out. These calls are too short to be seen in flight.
-    let unread = ["evaluate", "LISTS", "--out", "OUT", "--annotators", "provenance", "--concurrency", "4"];
+    let unread =
+        ["evaluate", "--format", "json", "LISTS", "--out", "OUT", "--annotators", "provenance", "--concurrency", "4"];
     let (output, _) = most_in_flight(&server, &unread).await;
     assert!(error(&output).contains("no annotator scores answers"), "{}", error(&output));
     server.stop().await;

@@ -32,7 +32,7 @@ class Server:
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
         # Patient on a busy machine.
         settings = {"limits.queue_seconds": "unlimited", "position_bias.learn": "false"} | settings
-        command = [BINARY, "serve", "--listen", self.address]
+        command = [BINARY, "serve", "--listen", self.address, "--http-listen", "off"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -21,13 +21,15 @@ pub(super) const SCRATCH: &str = ".pull-";
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither a catalogue entry nor a file.
-    #[error("{name:?}, for {wanted}, is neither a file nor in the catalogue ({catalogue})")]
+    #[error(
+        "{name:?}, for {wanted}, is neither a file nor in the catalogue ({catalogue}); `rerankd models list` shows it"
+    )]
     Unknown {
         /// The requested name or path.
         name: String,
         /// The required role.
         wanted: Role,
-        /// The names in the catalogue.
+        /// The names of models in the catalogue with this role.
         catalogue: String,
     },
     /// A catalogue entry with another role.
@@ -39,6 +41,12 @@ pub enum StoreError {
         actual: Role,
         /// The required role.
         wanted: Role,
+    },
+    /// A file of another format.
+    #[error("{path}: is not a GGUF model, which begins with \"GGUF\"; convert it with llama.cpp, or give another file")]
+    NotGguf {
+        /// The file.
+        path: String,
     },
     /// A catalogue entry that was not fetched.
     #[error("model {name:?} is not in the store: run `rerankd models pull {name}`")]
@@ -157,10 +165,10 @@ impl Store {
         })
     }
 
-    /// Checks that there is a model of this name for this role, by catalogue or by path. Reads no content.
+    /// Checks that there is a model of this name for this role, by catalogue or by path. Reads only the first bytes.
     ///
     /// # Errors
-    /// [`StoreError`]: unknown, wrong role, or not fetched.
+    /// [`StoreError`]: unknown, wrong role, wrong format, or not fetched.
     pub fn find(&self, name: &str, role: Role) -> Result<(), StoreError> {
         match self.catalog.find(name) {
             Some(entry) if entry.role != role => {
@@ -168,13 +176,14 @@ impl Store {
             }
             Some(entry) if !self.path_of(entry).exists() => Err(StoreError::NotPulled { name: name.to_owned() }),
             Some(_) => Ok(()),
-            None if Path::new(name).is_file() => Ok(()),
+            None if Path::new(name).is_file() => check_format(Path::new(name), role),
             None => Err(self.unknown(name, role)),
         }
     }
 
     fn unknown(&self, name: &str, wanted: Role) -> StoreError {
-        let names: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
+        let suitable = self.catalog.models.iter().filter(|entry| entry.role == wanted);
+        let names: Vec<&str> = suitable.map(|entry| entry.name.as_str()).collect();
         StoreError::Unknown { name: name.to_owned(), wanted, catalogue: names.join(", ") }
     }
 
@@ -294,6 +303,18 @@ impl Store {
     pub fn identify(&self, path: &Path) -> Result<String, StoreError> {
         receipts::identify(&self.root.join(RECEIPTS), path)
     }
+}
+
+/// Refuses a generator whose file is not in GGUF. llama.cpp would only say that it cannot load it.
+fn check_format(path: &Path, role: Role) -> Result<(), StoreError> {
+    // An unreadable file is reported when it is loaded.
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    let mut start = Vec::new();
+    let read = file.take(4).read_to_end(&mut start).is_ok();
+    if role == Role::Generator && read && start != b"GGUF" {
+        return Err(StoreError::NotGguf { path: path.display().to_string() });
+    }
+    Ok(())
 }
 
 /// Writes a small file. Readers see either the old content or the new one. Creates missing folders.

@@ -39,17 +39,25 @@ pub(super) type Services = BoxCloneSyncService<http::Request<Body>, http::Respon
 
 impl Server {
     pub(super) async fn connect(&self) -> Result<Services, ClientError> {
-        let unreachable = |problem: String| ClientError::Unreachable { address: self.address.clone(), problem };
+        let unreachable = |problem: String| {
+            let problem = format!("{problem}; {}", advice(&problem, &self.address));
+            ClientError::Unreachable { address: self.address.clone(), problem }
+        };
         let misused = |problem: String| ClientError::Misused { address: self.address.clone(), problem };
         let secret = self.ca.is_some() || self.identity.is_some();
         let scheme = if secret { "https" } else { "http" };
         let url =
             if self.address.contains("://") { self.address.clone() } else { format!("{scheme}://{}", self.address) };
         let encrypted = url.starts_with("https://");
+        let path = url.parse::<http::Uri>().map_or_else(|_| String::new(), |url| url.path().to_owned());
+        if !matches!(path.as_str(), "" | "/") {
+            return Err(misused(format!("must be HOST:PORT or a URL without a path, has the path {path}")));
+        }
         if secret && !encrypted {
             return Err(misused("certificates are set, but the address does not begin with https://".to_owned()));
         }
-        let endpoint = Channel::from_shared(url).map_err(|error| misused(error.to_string()))?;
+        let endpoint = Channel::from_shared(url)
+            .map_err(|error| misused(format!("{error}; must be HOST:PORT or a URL, such as 127.0.0.1:50051")))?;
         // A response may take hours, so keep-alive pings check the server meanwhile.
         let mut endpoint =
             endpoint.connect_timeout(Duration::from_secs(5)).http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
@@ -75,7 +83,14 @@ impl Server {
             }
             request
         };
-        Ok(BoxCloneSyncService::new(channel.map_request(with_token).map_err(|error| Status::from_error(error.into()))))
+        let address = self.address.clone();
+        let broken = move |error: tonic::transport::Error| {
+            let problem = causes(&error);
+            let advice =
+                "if the server runs, give its gRPC port (50051 by default, not that of HTTP), and https:// for TLS";
+            Status::new(Status::from_error(error.into()).code(), format!("{address}: {problem}; {advice}"))
+        };
+        Ok(BoxCloneSyncService::new(channel.map_request(with_token).map_err(broken)))
     }
 
     fn bearer(&self) -> Result<Option<HeaderValue>, ClientError> {
@@ -87,6 +102,22 @@ impl Server {
         value.set_sensitive(true);
         Ok(Some(value))
     }
+}
+
+/// The next step for a connection that failed.
+fn advice(problem: &str, address: &str) -> String {
+    let host = address.split_once("://").map_or(address, |(_, host)| host).trim_end_matches('/');
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if problem.contains("InvalidContentType") {
+        return format!("the server does not use TLS: give http://{host}");
+    }
+    if problem.contains("certificate") {
+        return "--ca names the PEM file of its authority".to_owned();
+    }
+    if !has_port {
+        return format!("the address has no port: give {host}:50051, the default of gRPC");
+    }
+    "is the server running? `rerankd serve` listens on 127.0.0.1:50051 by default".to_owned()
 }
 
 /// The causes of an error. The outermost error says only "transport error".

@@ -34,7 +34,7 @@
                  "models" (dict "store" (ternary "/usr/share/rerankd/models" "/var/lib/rerankd/models" .Values.models.inImage)) }}
 {{- if .Values.catalog }}{{ $_ := set $own.models "catalog" "/etc/rerankd/catalog.toml" }}{{ end }}
 {{- if .Values.metrics.enabled }}{{ $_ := set $own "metrics" (dict "listen" (printf "%s:%d" $.Values.listenAddress (int .Values.metrics.port))) }}{{ end }}
-{{- if .Values.http.enabled }}{{ $_ := set $own "http" (dict "listen" (printf "%s:%d" $.Values.listenAddress (int .Values.http.port))) }}{{ end }}
+{{- $_ := set $own "http" (dict "listen" (ternary (printf "%s:%d" $.Values.listenAddress (int .Values.http.port)) "off" .Values.http.enabled)) }}
 {{- if .Values.tls.enabled }}
 {{- $tls := dict "certificate" "/run/rerankd/tls/tls.crt" "key" "/run/rerankd/tls/tls.key" }}
 {{- if .Values.tls.clientAuth }}{{ $_ := set $tls "client_ca" (printf "/run/rerankd/tls/%s" .Values.tls.caKey) }}{{ end }}

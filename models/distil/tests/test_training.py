@@ -241,7 +241,7 @@ class Distillation(Tiny):
     def test_a_training_that_teaches_nothing_is_refused(self):
         """The adapter was written untrained, with success, and a teacher of tokens ended in a traceback."""
         teacher = ["--teacher", self.path("teacher.jsonl")]
-        tokens = self.export("some-tokens", "tokens", "teacher.gguf", "--questions", "4").path
+        tokens = self.export("some-tokens", "tokens", "teacher.gguf", "--limit", "4").path
         for more, problem in [
             ([*teacher, "--orders-per-step", "1"], "no question teaches anything"),
             (["--teacher", tokens, "--on", "passages"], "has no scores of passages"),

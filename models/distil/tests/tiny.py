@@ -54,7 +54,7 @@ class Tiny(unittest.TestCase):
 
     @classmethod
     def export(cls, name, kind, model, *more):
-        program = [cls.binary, "distil", "export", "--data", cls.path("lists.jsonl"), "--out", cls.path(f"{name}.jsonl"), "--kind", kind]
+        program = [cls.binary, "distil", "export", cls.path("lists.jsonl"), "--out", cls.path(f"{name}.jsonl"), "--kind", kind]
         settings = ["--permutations", "6", "--set", f"generator.model={cls.path(model)}", "--set", "generator.reencode_megabytes=off"]
         subprocess.run([*program, *settings, *more], check=True, stdout=subprocess.DEVNULL)
         return exports.read(cls.path(f"{name}.jsonl"))

@@ -51,9 +51,9 @@ pub(super) struct MetricsArgs {
     ties: TieName,
     #[command(flatten)]
     statistics: StatisticsArgs,
-    /// Output format [default: a table on a terminal, JSON in a pipe].
-    #[arg(long, value_enum)]
-    format: Option<Format>,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
 }
 
 /// Options of intervals and p-values, shared with `evaluate`.
@@ -153,7 +153,6 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         return Err(Failure::Input("--level: must be a finite number".to_owned()));
     }
     let metrics = metrics(&args.metric)?;
-    let format = args.format.unwrap_or(if output::on_terminal() { Format::Table } else { Format::Json });
     let text = input::read(&args.judgements)?;
     let mut warnings = Warnings::default();
     let judged = trec::judgements(&text, &args.judgements, &mut warnings)?;
@@ -196,7 +195,7 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     for run in &report.runs {
         note(run, report.complete);
     }
-    match format {
+    match args.format {
         Format::Table => output::print(&show::table(&report)),
         Format::Json => output::json(&show::json(&report)),
         Format::Csv => output::print(&show::csv(&report)?),

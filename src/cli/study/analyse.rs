@@ -7,10 +7,10 @@ use clap::builder::PossibleValuesParser;
 
 use super::shared::StudyArgs;
 use crate::cli::task::TaskArgs;
-use crate::cli::{Failure, SettingsArgs, backend, output};
+use crate::cli::{Failure, SettingsArgs, backend, models, output};
 use crate::telemetry;
 use files::Empty;
-use lab::analysis::{self, Settings};
+use lab::analysis::{self, Need, Settings};
 use lab::study::Event;
 
 /// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
@@ -21,20 +21,18 @@ use lab::study::Event;
 /// and results.jsonl (one line per question), and an interrupted analysis continues when the same command is given
 /// again.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
-                        rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n  \
-                        rerankd analyse sample-size --data lists.jsonl --samples 20\n  \
-                        rerankd analyse utility-by-depth --data lists.jsonl --passages 20 --depths 1,5\n  \
-                        rerankd analyse erag-correlation --data claims.jsonl --task fact-verification\n\n\
-                        Each analysis is described in docs/experiments/papers.md."
-)]
+#[command(after_help = "Examples:\n  rerankd analyse position-bias lists.jsonl.gz --limit 40 --out bias\n  \
+                        rerankd analyse position-bias lists.jsonl --passages 10 --format json\n  \
+                        rerankd analyse sample-size lists.jsonl --samples 20\n  \
+                        rerankd analyse utility-by-depth lists.jsonl --passages 20 --depths 1,5\n  \
+                        rerankd analyse erag-correlation claims.jsonl --task fact-verification\n\n\
+                        Each analysis is described in docs/experiments/papers.md.")]
 pub(in crate::cli) struct AnalyseArgs {
     /// The analysis.
     #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(analysis::all().map(|one| one.about().name)))]
     kind: String,
-    /// Labelled lists, or judged answers for equivalence, one JSON object per line; may be repeated.
-    #[arg(long, value_name = "FILE", required = true)]
+    /// Labelled lists, or judged answers for equivalence, one JSON object per line.
+    #[arg(value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     #[command(flatten)]
     study: StudyArgs,
@@ -90,12 +88,15 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
         ));
     }
     if data.questions.is_empty() {
-        return Err(Failure::Input(format!("--data: no question has what {} needs", about.name)));
+        return Err(Failure::Input(format!("no question has what {} needs", about.name)));
     }
     // Checked before a folder is opened, because --restart empties it.
     if args.study.server.is_some() && analysis.local(&data) {
         let problem = format!("{} needs data that the protocol does not carry; leave it out", about.name);
         return Err(Failure::Input(format!("--server: {problem}")));
+    }
+    if args.study.server.is_none() && about.needs.contains(&Need::Entailment) {
+        models::fetch_entailment(&config).await?;
     }
     let (server, config) = (args.study.server.as_deref(), backend::for_measurements(&config));
     let backend = backend::open_for_study(server, &args.study.connection, &config).await?;

@@ -20,19 +20,14 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let threshold = args.relevance_threshold;
-    let methods = compare::find(&args.methods)?;
+    let methods = compare::find(&args.method)?;
     if let Some(other) = methods.iter().find(|method| method.asks_judge()) {
         // A calibration does not name the entailment model, so it would still apply after that model was replaced.
         let problem = format!("{} is not calibrated: its scores depend on the entailment model", other.name());
-        return Err(Failure::Input(format!("--methods: {problem}")));
+        return Err(Failure::Input(format!("--method: {problem}")));
     }
-    let sources = Sources {
-        files: args.data.clone(),
-        skip: args.skip,
-        questions: args.questions,
-        threshold,
-        empty: Empty::LeftOut,
-    };
+    let sources =
+        Sources { files: args.data.clone(), skip: args.skip, questions: args.limit, threshold, empty: Empty::LeftOut };
     let data = sources.load()?;
     output::warn(&data.warnings);
     let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
@@ -95,7 +90,7 @@ pub(in crate::cli) async fn run(args: CalibrateArgs, settings: &SettingsArgs) ->
         let none = || Failure::Input("no method could be calibrated".to_owned());
         return Err(fatal.unwrap_or_else(none));
     }
-    if args.json || args.mixes || !output::on_terminal() {
+    if args.format.is_json() || args.mixes {
         let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one, args.mixes))).collect();
         output::print(&lines.concat())?;
     } else {

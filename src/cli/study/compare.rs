@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::shared::StudyArgs;
 use crate::cli::opening::OpeningArgs;
-use crate::cli::{Failure, SettingsArgs, backend, output};
+use crate::cli::{Failure, SettingsArgs, backend, models, output};
 use crate::telemetry;
 use files::Empty;
 use lab::evaluation::compare::{self, Settings};
@@ -36,23 +36,23 @@ use prefix_scheduler::model::PromptFormat;
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, they are
 /// listed and the command exits with 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
-                        rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
-                        rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
-                        rerankd compare --data labelled.jsonl --methods cascade --latency-budget-ms 500\n  \
-                        rerankd compare --data labelled.jsonl --server gpu:50051 --concurrency 16\n  \
-                        rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
-                        rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain\n  \
-                        rerankd compare --data labelled.jsonl --set scorer.model=small.gguf --methods cascade --by-generator")]
+#[command(after_help = "Examples:\n  rerankd compare labelled.jsonl --out comparison\n  \
+                        rerankd compare nq.jsonl.gz own.jsonl --method moi,query-generation --limit 50\n  \
+                        rerankd compare labelled.jsonl --method all --server 127.0.0.1:50051 --format json\n  \
+                        rerankd compare labelled.jsonl --method cascade --latency-budget-ms 500\n  \
+                        rerankd compare labelled.jsonl --server gpu:50051 --concurrency 16\n  \
+                        rerankd compare claims.jsonl --method query-generation --examples examples.jsonl\n  \
+                        rerankd compare labelled.jsonl --method query-generation,cascade --frames jinja,plain\n  \
+                        rerankd compare labelled.jsonl --set scorer.model=small.gguf --method cascade --by-generator")]
 pub(in crate::cli) struct CompareArgs {
-    /// Labelled lists, one JSON object per line; may be repeated.
-    #[arg(long, value_name = "FILE", required = true)]
+    /// Labelled lists, one JSON object per line.
+    #[arg(value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but retriever and
     /// those that need the entailment model. By default cascade, query-generation, yes-no and moi. With all, and by
     /// default, embedding and cross-encoder are compared if their models answer.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    methods: Vec<String>,
+    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
+    method: Vec<String>,
     #[command(flatten)]
     opening: OpeningArgs,
     /// Prompt formats to compare with the configured one, separated by commas: chat, the chat template that llama.cpp
@@ -70,7 +70,7 @@ pub(in crate::cli) struct CompareArgs {
     latency_budget_ms: Option<f64>,
     /// Questions that are asked at once, at most 256, to keep a GPU or several replicas busy; on a CPU it gains
     /// nothing. The seconds of a request then include its wait for the others, and scores are equal to rounding only.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::cli::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
     concurrency: usize,
     /// Sign flips of p-values, and resamples of intervals of differences; 0 for neither and no verdict.
     #[arg(long, default_value_t = 10_000)]
@@ -90,8 +90,8 @@ fn frame(name: &str) -> Result<PromptFormat, String> {
 
 impl CompareArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        let usual = self.methods.is_empty();
-        let named = if usual { USUAL.map(str::to_owned).to_vec() } else { self.methods.clone() };
+        let usual = self.method.is_empty();
+        let named = if usual { USUAL.map(str::to_owned).to_vec() } else { self.method.clone() };
         Ok(Settings {
             by_generator: self.by_generator,
             reranker: None,
@@ -117,6 +117,9 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let data = args.study.sources(&args.data, Empty::Ranked).load()?;
     output::warn(&data.warnings);
     let study = &args.study;
+    if study.server.is_none() && settings.methods.iter().any(|method| method.asks_judge()) {
+        models::fetch_entailment(&config).await?;
+    }
     let backend =
         backend::open_for_study(study.server.as_deref(), &study.connection, &backend::for_lines(&config)).await?;
     let mut following = args.study.following(data.questions.len(), "intervals and comparisons");

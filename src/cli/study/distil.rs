@@ -16,7 +16,7 @@ use lab::study::Event;
 
 /// Make training data for a smaller generator that ranks as this one does (preference distillation).
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rerankd distil export --data lists.jsonl.gz --out teacher.jsonl")]
+#[command(after_help = "Example:\n  rerankd distil export lists.jsonl.gz --out teacher.jsonl")]
 pub(in crate::cli) struct DistilArgs {
     #[command(subcommand)]
     action: Action,
@@ -34,24 +34,24 @@ enum Action {
 /// --kind passages scores only these, at about the cost of ranking the list once. --kind tokens scores nothing. Every
 /// kind writes the tokens of the prompts.
 ///
-/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one. An
+/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to --out one by one. An
 /// interrupted export continues when the same command is given again on the same machine; its file then equals that of
 /// an uninterrupted export. A file of another generator, of other options or of other limits is refused. More
-/// --questions add to a file. docs/how-to/distil.md describes the fields.
+/// --limit adds to a file. docs/how-to/distil.md describes the fields.
 ///
 /// The model is loaded in this process. There is no --server: the protocol does not carry the scores of single orders.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rerankd distil export --data lists.jsonl.gz --out teacher.jsonl --max-passage-tokens 96\n  \
-                        rerankd distil export --data lists.jsonl.gz --out teacher.jsonl --kind passages --passages 8\n  \
-                        rerankd distil export --data lists.jsonl.gz --out student.jsonl --kind passages --set generator.model=small.gguf"
+    after_help = "Examples:\n  rerankd distil export lists.jsonl.gz --out teacher.jsonl --max-passage-tokens 96\n  \
+                        rerankd distil export lists.jsonl.gz --out teacher.jsonl --kind passages --passages 8\n  \
+                        rerankd distil export lists.jsonl.gz --out student.jsonl --kind passages --set generator.model=small.gguf"
 )]
 struct ExportArgs {
     /// Labelled lists, one JSON object per line; may be gzipped; - for standard input.
-    #[arg(long, value_name = "LISTS")]
+    #[arg(value_name = "FILE")]
     data: PathBuf,
     /// The export; created, or continued.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "EXPORT")]
     out: PathBuf,
     /// The prompts to score.
     #[arg(long, value_enum, default_value_t = Kind::Orders)]
@@ -66,10 +66,10 @@ struct ExportArgs {
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
     max_passage_tokens: Option<usize>,
     /// Use the first N questions.
-    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
-    questions: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = crate::cli::count)]
+    limit: Option<usize>,
     /// Leave out the first N questions.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     skip: usize,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]
@@ -144,7 +144,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     output::warn(&warnings);
     let given = lists.len();
     lists.drain(..args.skip.min(given));
-    lists.truncate(args.questions.unwrap_or(usize::MAX));
+    lists.truncate(args.limit.unwrap_or(usize::MAX));
     if lists.is_empty() {
         return Err(Failure::Input(format!("{}: no questions are left of {given}", input::name(&args.data))));
     }

@@ -8,8 +8,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use super::shared::{self, Following};
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::metrics::StatisticsArgs;
+use crate::cli::output::FormatArgs;
 use crate::cli::task::TaskArgs;
-use crate::cli::{Failure, SettingsArgs, backend, measure, output};
+use crate::cli::{Failure, SettingsArgs, backend, measure, models, output};
 use crate::telemetry;
 use engine::types::Annotator;
 use lab::evaluation::data::Sources;
@@ -33,7 +34,7 @@ const ANSWER_TOKENS: usize = 32;
 /// evaluated are listed, and the command then exits with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out given\n  \
-                        rerankd evaluate questions.jsonl --method given --method moi --out moi\n  \
+                        rerankd evaluate questions.jsonl --method given,moi --out moi\n  \
                         rerankd evaluate scifact/ --run bm25.run --run dense.run --out runs\n  \
                         rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out fever")]
 pub(in crate::cli) struct EvaluateArgs {
@@ -59,8 +60,8 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Number of documents read from each list.
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = crate::cli::count)]
     depth: usize,
-    /// Evaluate only the first N questions.
-    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
+    /// Use the first N questions.
+    #[arg(long, value_name = "N", value_parser = crate::cli::count)]
     limit: Option<usize>,
     /// Folder of the results.
     #[arg(long, value_name = "FOLDER")]
@@ -73,8 +74,8 @@ pub(in crate::cli) struct EvaluateArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Order of the lists: as given, or by a ranking method; may be repeated.
-    #[arg(long, value_name = "METHOD", default_value = GIVEN, value_parser = rankers())]
+    /// Orders of the lists, separated by commas: as given, or by ranking methods.
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', default_value = GIVEN, value_parser = rankers())]
     method: Vec<Ranker>,
     /// Annotators that label the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy,
     /// seper-soft, seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, bleu,
@@ -94,7 +95,7 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Questions that are asked at once, at most 256, to keep a GPU or several replicas busy; on a CPU it gains
     /// nothing. Numbers then equal those of sequential requests to rounding only, and a sample or a near tie may
     /// differ.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = crate::cli::at_once)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::cli::at_once)]
     concurrency: usize,
     /// Do not generate end-to-end answers.
     #[arg(long)]
@@ -117,6 +118,8 @@ pub(in crate::cli) struct EvaluateArgs {
     measure: measure::OptionArgs,
     #[command(flatten)]
     statistics: StatisticsArgs,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 fn rankers() -> impl TypedValueParser<Value = Ranker> {
@@ -182,6 +185,9 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
             "no annotator scores answers, so none are generated from whole lists: name one, such as token-f1",
         );
     }
+    if args.server.is_none() && plan.asks_judge() {
+        models::fetch_entailment(&config).await?;
+    }
     let backend =
         backend::open_for_study(args.server.as_deref(), &args.connection, &backend::for_lines(&config)).await?;
     let questions = data.queries.len();
@@ -191,10 +197,10 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let finished = evaluation::run(&plan, &data, &backend, &args.out, args.restart, show).await;
     following.finish();
     let (finished, document) = finished?;
-    if output::on_terminal() {
-        output::print(&shared::report(&finished.report))?;
-    } else {
+    if args.format.is_json() {
         output::json(&document)?;
+    } else {
+        output::print(&shared::report(&finished.report))?;
     }
     shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused))
 }

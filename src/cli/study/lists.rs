@@ -20,7 +20,7 @@ use lab::evaluation::data::{Data, Query, Sources};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd lists scifact/ --run bm25.run > scifact.jsonl\n  \
                         rerankd lists --run bm25.run --queries queries.tsv --corpus corpus.jsonl.gz --qrels qrels.txt > lists.jsonl\n  \
-                        rerankd compare --data scifact.jsonl")]
+                        rerankd compare scifact.jsonl")]
 pub(in crate::cli) struct ListsArgs {
     /// Folder in BEIR's layout, with queries.jsonl, corpus.jsonl and qrels/.
     #[arg(value_name = "FOLDER")]
@@ -44,7 +44,7 @@ pub(in crate::cli) struct ListsArgs {
     #[arg(long, value_name = "DOCUMENTS", default_value_t = 20)]
     depth: usize,
     /// Use the first N queries.
-    #[arg(long, value_name = "QUERIES")]
+    #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Least label of a document that counts as relevant in the whole collection.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = crate::cli::above_zero)]

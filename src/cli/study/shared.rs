@@ -6,6 +6,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::cli::connection::ConnectionArgs;
+use crate::cli::output::FormatArgs;
 use crate::cli::{Failure, output};
 use files::{Empty, RELEVANT};
 use lab::study::data::Sources;
@@ -22,19 +23,18 @@ pub(super) struct StudyArgs {
     /// Delete the results in the folder.
     #[arg(long, requires = "out")]
     pub restart: bool,
-    /// Print one JSON line per figure, also on a terminal.
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
     /// Address of a server; without it the models are loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     pub server: Option<String>,
     #[command(flatten)]
     pub connection: ConnectionArgs,
     /// Use the first N questions of each file.
-    #[arg(long, value_name = "QUESTIONS", value_parser = crate::cli::count)]
-    questions: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = crate::cli::count)]
+    limit: Option<usize>,
     /// Leave out the first N questions of each file.
-    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     skip: usize,
     /// Most tokens of a passage.
     #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = crate::cli::count)]
@@ -52,7 +52,7 @@ pub(super) struct StudyArgs {
 
 impl StudyArgs {
     pub(super) fn sources(&self, files: &[PathBuf], empty: Empty) -> Sources {
-        let (skip, questions, threshold) = (self.skip, self.questions, self.relevance_threshold);
+        let (skip, questions, threshold) = (self.skip, self.limit, self.relevance_threshold);
         Sources { files: files.to_vec(), skip, questions, threshold, empty }
     }
 
@@ -71,7 +71,7 @@ impl StudyArgs {
 
     /// Prints a finished study. The command fails if any of `what` were refused.
     pub(super) fn show(&self, finished: &Finished, what: &str) -> Result<(), Failure> {
-        if self.json || !output::on_terminal() {
+        if self.format.is_json() {
             output::print(&finished.report.lines())?;
         } else {
             output::print(&report(&finished.report))?;

@@ -123,7 +123,7 @@ impl Plan {
     }
 
     /// True if labels or orders depend on the entailment model.
-    pub(super) fn asks_judge(&self) -> bool {
+    pub fn asks_judge(&self) -> bool {
         let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
         self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
     }

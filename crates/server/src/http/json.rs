@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use engine::types::EngineError;
 use files::json::without_half_surrogates;
+use rag_metrics::quoted;
 
 /// Most elements of a list: the most passages that a configuration can allow.
 const MOST: usize = 10_000;
@@ -16,20 +17,41 @@ const MOST: usize = 10_000;
 /// Longest name of a model, method or field in the body, in bytes. An error quotes it several times, escaped each time.
 const LONGEST_WORD: usize = 1_024;
 
+/// Most unknown fields of an object that are compared with the known ones.
+const MOST_COMPARED: usize = 32;
+
+/// Longest unknown name that is compared, in bytes. The longest known name has 24.
+const LONGEST_COMPARED: usize = 32;
+
 /// The wanted fields of an object. A field that is null counts as absent. If a field occurs twice, the last one counts.
 #[derive(Debug)]
 pub(super) struct Object<'a, 'k> {
     path: String,
     fields: HashMap<&'k str, &'a RawValue>,
+    /// Unknown names that resemble a wanted one, each with it.
+    misspelt: Vec<(String, &'k str)>,
 }
 
 impl<'a, 'k> Object<'a, 'k> {
     /// Reads an object. `path` is its path in the body: empty for the body itself, else ending in a dot.
     pub fn read(json: &'a str, path: &str, wanted: &[&'k str]) -> Result<Self, serde_json::Error> {
         let mut source = serde_json::Deserializer::from_str(json);
-        let fields = Fields(wanted).deserialize(&mut source)?;
+        let (fields, misspelt) = Fields(wanted).deserialize(&mut source)?;
         source.end()?;
-        Ok(Self { path: path.to_owned(), fields })
+        Ok(Self { path: path.to_owned(), fields, misspelt })
+    }
+
+    /// Warnings about fields without effect whose names resemble a known one. Other unknown fields are ignored silently,
+    /// because clients of other servers send many of them.
+    pub fn misspelt(&self) -> impl Iterator<Item = String> {
+        self.misspelt.iter().map(|(name, meant)| format!("{} has no effect; did you mean {meant}?", self.path(name)))
+    }
+
+    /// The error for a required field that is not set.
+    pub fn missing(&self, field: &str) -> EngineError {
+        let similar = self.misspelt.iter().find(|(_, meant)| *meant == field);
+        let similar = similar.map_or_else(String::new, |(name, _)| format!("; the body has {}", quoted(name)));
+        EngineError::invalid(self.path(field), format!("must be set{similar}"))
     }
 
     /// An object inside a body that was already parsed.
@@ -109,6 +131,19 @@ impl<'a, 'k> Object<'a, 'k> {
     }
 }
 
+/// The known name that another one probably means: equal but for case and punctuation, or at most one edit in four
+/// letters.
+pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let letters = |name: &str| name.to_lowercase().replace(['_', '-', ' '], "");
+    let own = letters(name);
+    let distances = known.map(|known| {
+        let other = letters(known);
+        (strsim::osa_distance(&own, &other), other.chars().count(), known)
+    });
+    let close = distances.filter(|(distance, length, _)| distance * 4 <= *length);
+    close.min_by_key(|(distance, _, _)| *distance).map(|(_, _, known)| known)
+}
+
 /// The elements of a list; `None` if the value is not a list.
 pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec<&'a RawValue>>, EngineError> {
     if !value.get().starts_with('[') {
@@ -164,8 +199,11 @@ struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, [u8]>);
 
 struct Fields<'w, 'k>(&'w [&'k str]);
 
+/// The wanted fields of an object, and unknown names with the wanted ones that they resemble.
+type Found<'de, 'k> = (HashMap<&'k str, &'de RawValue>, Vec<(String, &'k str)>);
+
 impl<'de, 'k> DeserializeSeed<'de> for Fields<'_, 'k> {
-    type Value = HashMap<&'k str, &'de RawValue>;
+    type Value = Found<'de, 'k>;
 
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
         source.deserialize_map(self)
@@ -173,25 +211,31 @@ impl<'de, 'k> DeserializeSeed<'de> for Fields<'_, 'k> {
 }
 
 impl<'de, 'k> Visitor<'de> for Fields<'_, 'k> {
-    type Value = HashMap<&'k str, &'de RawValue>;
+    type Value = Found<'de, 'k>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = HashMap::new();
+        let (mut found, mut misspelt, mut compared) = (HashMap::new(), Vec::new(), 0);
         while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
             match self.0.iter().find(|wanted| wanted.as_bytes() == &*key) {
                 Some(wanted) => {
                     found.insert(*wanted, map.next_value::<&RawValue>()?);
                 }
                 None => {
+                    let name = std::str::from_utf8(&key).ok().filter(|name| name.len() <= LONGEST_COMPARED);
+                    if let Some(name) = name.filter(|_| compared < MOST_COMPARED) {
+                        compared += 1;
+                        let meant = nearest(name, self.0.iter().copied());
+                        misspelt.extend(meant.map(|meant| (name.to_owned(), meant)));
+                    }
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(found)
+        Ok((found, misspelt))
     }
 }
 
@@ -237,6 +281,22 @@ mod tests {
         assert_eq!(object.fields.len(), 2);
         assert_eq!(object.text("a").unwrap().unwrap().text, "é");
         assert!(!object.has("n") && !object.has("z") && !object.has("b"));
+    }
+
+    #[test]
+    fn a_misspelt_field_is_told_with_the_nearest_one() {
+        let wanted = ["query", "documents", "top_n", "return_documents", "model"];
+        let body = r#"{"retrun_documents": 1, "topN": 2, "user": "x", "return_embeddings": 3, "documnets": []}"#;
+        let object = Object::read(body, "", &wanted).unwrap();
+        let told: Vec<String> = object.misspelt().collect();
+        let expected = [("retrun_documents", "return_documents"), ("topN", "top_n"), ("documnets", "documents")];
+        assert_eq!(told, expected.map(|(name, meant)| format!("{name} has no effect; did you mean {meant}?")));
+        let missing = |field| object.missing(field).to_string();
+        assert_eq!(missing("documents"), "documents: must be set; the body has \"documnets\"");
+        assert_eq!(missing("query"), "query: must be set");
+        let many: Vec<String> = (0..1_000).map(|at| format!("\"quer{at}\": 1")).collect();
+        let many = format!("{{{}, \"querry\": 1}}", many.join(", "));
+        assert!(Object::read(&many, "", &wanted).unwrap().misspelt.len() <= MOST_COMPARED);
     }
 
     #[test]

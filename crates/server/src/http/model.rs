@@ -1,7 +1,6 @@
 //! Chooses method and scoring generator from `model` and `rerankd_method` of a body.
 
-use super::json::Object;
-use super::problem::Problem;
+use super::json::{Object, nearest};
 use engine::Engine;
 use engine::methods;
 use engine::models::GeneratorModel;
@@ -19,8 +18,6 @@ pub(super) struct Names {
     pub answering: Vec<String>,
     /// True if a generator's file is not loaded yet. The file may state a name that is not listed here.
     pub loading: bool,
-    /// Names that existing clients send, for the configured method or a specific one. [`ANY`] matches every name.
-    pub aliases: Vec<(String, Option<MethodRef>)>,
     /// Rerankers and embedding models, each with the method that asks it.
     pub beside: Vec<(String, MethodRef)>,
     /// The method of bodies that name none; `None` for the engine's default.
@@ -28,9 +25,6 @@ pub(super) struct Names {
     /// The model named in the path, for a body that names none.
     pub of_path: Option<String>,
 }
-
-/// The alias for all names that no model has: some clients always send a fixed name.
-const ANY: &str = "*";
 
 /// infinity's client sends this if a request names no model.
 const UNNAMED: &str = "default/not-specified";
@@ -47,8 +41,8 @@ pub(super) struct Choice {
 }
 
 impl Names {
-    /// The names of a server's models and these `aliases`.
-    pub fn of(engine: &Engine, aliases: &[(String, Option<MethodRef>)], configured: Option<MethodRef>) -> Self {
+    /// The names of a server's models.
+    pub fn of(engine: &Engine, configured: Option<MethodRef>) -> Self {
         let generators = engine.models().generators();
         let names = |model: &GeneratorModel| {
             let stated = model.get().ok().map(|served| served.info.name.clone());
@@ -67,31 +61,22 @@ impl Names {
         let loading = generators.iter().any(|model| model.get().is_err());
         let asking = methods::all().filter(|method| method.passage_model().is_some());
         let beside = asking.filter_map(|method| Some((engine.reranker.model_of(method)?, method))).collect();
-        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
+        Self { scoring, answering, loading, beside, configured, of_path: None }
     }
 
-    /// All names, each once, with the name of the model that it stands for.
-    pub fn all(&self) -> Vec<(&str, &str)> {
-        let own = self.scoring.first().map_or("", String::as_str);
-        let answering = self.answering.first().map_or("", String::as_str);
-        let mut all = vec![(own, own)];
-        // `choose` looks up aliases last, so a model's name is never an alias of another model.
-        let is_own =
-            |name: &str| self.answering.iter().chain(self.beside.iter().map(|(own, _)| own)).any(|own| own == name);
-        let aliases = self.aliases.iter().map(|(name, method)| (name.as_str(), self.stands_for(*method)));
-        let more = aliases
-            .filter(|(name, _)| *name != ANY && !is_own(name))
-            .chain((!answering.is_empty()).then_some((answering, answering)))
-            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
-        for (name, root) in more {
-            if !all.iter().any(|(other, _)| *other == name) {
-                all.push((name, root));
+    /// The names of all models, each once.
+    pub fn all(&self) -> Vec<&str> {
+        let mut all = vec![self.scoring.first().map_or("", String::as_str)];
+        let beside = self.beside.iter().map(|(name, _)| name);
+        for name in self.answering.first().into_iter().chain(beside) {
+            if !all.contains(&name.as_str()) {
+                all.push(name);
             }
         }
         all
     }
 
-    /// The model that an alias's method asks: a reranker, an embedding model, the generator that answers, or the one
+    /// The model that a method asks: a reranker, an embedding model, the generator that answers, or the one
     /// that scores. The method's name if it asks no model or its model is not configured.
     fn stands_for(&self, method: Option<MethodRef>) -> &str {
         let method = method.or(self.configured);
@@ -105,8 +90,8 @@ impl Names {
     /// The model that a name stands for, consistent with [`Names::choose`].
     ///
     /// # Errors
-    /// [`Problem::NoModel`]; [`EngineError::Unavailable`] while a model is still loading.
-    pub fn root(&self, name: &str) -> Result<&str, Problem> {
+    /// [`EngineError::Unavailable`] for an unknown name while a model is still loading.
+    pub fn root(&self, name: &str) -> Result<&str, EngineError> {
         let is = |names: &[String]| names.iter().any(|own| own == name);
         if let Some((own, _)) = self.beside.iter().find(|(own, _)| own == name) {
             return Ok(own);
@@ -115,36 +100,25 @@ impl Names {
         if let Some(own) = generator.and_then(|names| names.first()) {
             return Ok(own);
         }
-        match self.alias(name) {
-            Some((method, _)) => Ok(self.stands_for(method)),
-            None if self.loading => Err(EngineError::Unavailable.into()),
-            None => Err(self.unknown(name.to_owned())),
+        match methods::find(name) {
+            None if self.loading => Err(EngineError::Unavailable),
+            method => Ok(self.stands_for(method)),
         }
     }
 
-    /// The method of an alias, and true if the alias has exactly this name, which [`ANY`] has not. The name of a method
-    /// is an alias for it. [`ANY`] does not apply while a file is loading, because the file may state the name.
-    fn alias(&self, name: &str) -> Option<(Option<MethodRef>, bool)> {
-        let of = |name: &str| self.aliases.iter().find(|(alias, _)| alias == name).map(|(_, method)| *method);
-        let itself = || methods::find(name).map(Some);
-        let any = || of(ANY).filter(|_| !self.loading);
-        of(name).or_else(itself).map(|method| (method, true)).or_else(|| any().map(|method| (method, false)))
-    }
-
-    /// Chooses method and generator.
+    /// Chooses method and generator. The name of a method chooses this method, for clients that can only choose a model.
+    /// Other names that no model has are accepted with a warning, because some clients always send a fixed name.
     ///
     /// # Errors
-    /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the
-    /// same reason, a method that does not ask the named model is invalid. [`EngineError::Unavailable`] while a model
-    /// is still loading.
-    pub fn choose(&self, object: &Object<'_, '_>) -> Result<Choice, Problem> {
+    /// A method that does not ask the named model is invalid: an answer never names a model that did not run.
+    /// [`EngineError::Unavailable`] for an unknown name while a model is still loading, because its file may state the
+    /// name.
+    pub fn choose(&self, object: &Object<'_, '_>) -> Result<Choice, EngineError> {
         let given = |field: &str| Ok::<_, EngineError>(object.word(field)?.filter(|name| !name.is_empty()));
         let configured = self.configured;
-        let named = given(METHOD)?
-            .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {}", quoted(&name)))))
-            .transpose()?;
+        let named = given(METHOD)?.map(|name| methods::find(&name).ok_or_else(|| unknown_method(&name))).transpose()?;
         let model = given("model")?.or_else(|| self.of_path.clone());
-        let model = model.filter(|name| name != UNNAMED || self.alias(UNNAMED).is_some());
+        let model = model.filter(|name| name != UNNAMED);
         let Some(model) = model else { return Ok(Choice { method: named.or(configured), ..Choice::default() }) };
         let is = |names: &[String]| names.contains(&model);
         if let Some((_, own)) = self.beside.iter().find(|(name, _)| *name == model) {
@@ -154,19 +128,18 @@ impl Names {
                     "{} does not ask this model: leave it out, or take {}",
                     other.name(),
                     own.name()
-                ))
-                .into()),
+                ))),
                 None => Ok(Choice { method: Some(*own), ..Choice::default() }),
             };
         }
         if !is(&self.scoring) && !is(&self.answering) {
-            if let Some((own, is_own)) = self.alias(&model) {
-                let method = named.or(own).or(configured);
-                let is_unknown = !is_own && model != UNNAMED;
-                let warning = is_unknown.then(|| unknown_name_warning(&model, self.stands_for(method)));
-                return Ok(Choice { method, warning, ..Choice::default() });
+            let own = methods::find(&model);
+            if own.is_none() && self.loading {
+                return Err(EngineError::Unavailable);
             }
-            return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
+            let method = named.or(own).or(configured);
+            let warning = own.is_none().then(|| unknown_name_warning(&model, self.stands_for(method)));
+            return Ok(Choice { method, warning, ..Choice::default() });
         }
         // If another generator scores, the name selects the answering one; methods that attribute its own answer ask it
         // anyway.
@@ -175,25 +148,23 @@ impl Names {
             method.passage_model().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
         };
         if let Some(other) = named.filter(asks_another) {
-            return Err(invalid(format!("{} does not ask this model", other.name())).into());
+            return Err(invalid(format!("{} does not ask this model", other.name())));
         }
         let method = named.or(configured.filter(|method| !asks_another(method)));
         Ok(Choice { method, scorer: if scores { "" } else { "generator" }, warning: None })
     }
-
-    /// The error for an unknown name.
-    fn unknown(&self, asked: String) -> Problem {
-        let served = self.all().into_iter().map(|(name, _)| name.to_owned()).collect();
-        Problem::NoModel { asked, served }
-    }
 }
 
-/// The warning for a name that only [`ANY`] matches.
+/// The warning for the name of a model that is not served.
 fn unknown_name_warning(asked: &str, ranked: &str) -> String {
     let asked = quoted(asked);
-    format!(
-        "model: {asked} is not a model of this server; {ranked} ranked instead; http.model_aliases can list the name"
-    )
+    format!("model: {asked} is not a model of this server; {ranked} ranked instead; /v1/models lists the names")
+}
+
+fn unknown_method(name: &str) -> EngineError {
+    let nearest = nearest(name, methods::all().map(MethodRef::name));
+    let hint = nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"));
+    invalid(format!("unknown method {}{hint}", quoted(name)))
 }
 
 fn invalid(problem: String) -> EngineError {
@@ -209,7 +180,6 @@ mod tests {
         Names {
             scoring: list(&["small", "small.gguf"]),
             answering: list(&["large"]),
-            aliases: vec![("rerank-v3.5".into(), None), ("fast".into(), methods::find("embedding"))],
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             loading: false,
             configured: None,
@@ -222,9 +192,7 @@ mod tests {
         let names = Names { configured: methods::find(configured), ..names() };
         match names.choose(&object) {
             Ok(Choice { method, scorer, .. }) => Ok((method.map_or("", |method| method.name()), scorer)),
-            Err(Problem::NoModel { asked, served }) => Err(format!("no model {asked} of {}", served.join(", "))),
-            Err(Problem::Engine(error)) => Err(error.to_string()),
-            Err(other) => Err(format!("{other:?}")),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -234,8 +202,7 @@ mod tests {
             ("{}", "moi", Ok(("moi", ""))),
             (r#"{"model": "", "rerankd_method": ""}"#, "moi", Ok(("moi", ""))),
             (r#"{"model": "rerank-v3.5"}"#, "cross-encoder", Ok(("cross-encoder", ""))),
-            (r#"{"model": "fast"}"#, "cross-encoder", Ok(("embedding", ""))),
-            (r#"{"model": "fast", "rerankd_method": "moi"}"#, "cross-encoder", Ok(("moi", ""))),
+            (r#"{"model": "rerank-v3.5", "rerankd_method": "moi"}"#, "cross-encoder", Ok(("moi", ""))),
             (r#"{"model": "bge"}"#, "moi", Ok(("cross-encoder", ""))),
             (r#"{"model": "bge", "rerankd_method": "cross-encoder"}"#, "", Ok(("cross-encoder", ""))),
             (r#"{"model": "small"}"#, "moi", Ok(("moi", ""))),
@@ -253,14 +220,17 @@ mod tests {
             assert_eq!(chosen(body, configured), expected, "{body}");
         }
         let refused = [
-            (r#"{"model": "gpt"}"#, "no model gpt of small, rerank-v3.5, fast, large, bge"),
             (
                 r#"{"model": "bge", "rerankd_method": "moi"}"#,
                 "rerankd_method: moi does not ask this model: leave it out",
             ),
             (r#"{"model": "small", "rerankd_method": "cross-encoder"}"#, "rerankd_method: cross-encoder does not ask"),
             (r#"{"model": "small", "rerankd_method": "leave-one-out"}"#, "rerankd_method: leave-one-out does not ask"),
-            (r#"{"rerankd_method": "guess"}"#, "rerankd_method: unknown method"),
+            (r#"{"rerankd_method": "guess"}"#, "rerankd_method: unknown method \"guess\""),
+            (
+                r#"{"rerankd_method": "embeding"}"#,
+                "rerankd_method: unknown method \"embeding\"; did you mean embedding?",
+            ),
         ];
         for (body, problem) in refused {
             let found = chosen(body, "").unwrap_err();
@@ -269,61 +239,36 @@ mod tests {
         let loading = Names { loading: true, ..names() };
         let object = Object::read(r#"{"model": "large.gguf"}"#, "", &["model", METHOD]).unwrap();
         let refused = loading.choose(&object).unwrap_err();
-        assert_eq!(refused, Problem::Engine(EngineError::Unavailable), "its file may state this name");
+        assert_eq!(refused, EngineError::Unavailable, "its file may state this name");
     }
 
     #[test]
-    fn any_name_may_be_an_alias_and_a_models_own_name_is_none() {
-        let mut names = names();
-        names.aliases.push((ANY.to_owned(), None));
-        names.configured = methods::find("moi");
-        assert!(names.all().iter().all(|(name, _)| *name != ANY));
-        let chosen = |names: &Names, body: &str| {
+    fn the_name_that_infinity_s_client_sends_without_a_model_has_no_warning() {
+        let choice = |body: &str| {
             let object = Object::read(body, "", &["model", METHOD]).unwrap();
-            names.choose(&object).map(|choice| choice.method.map(MethodRef::name))
+            names().choose(&object).unwrap().warning
         };
-        assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Ok(Some("moi")));
-        assert_eq!(chosen(&names, r#"{"model": "bge"}"#), Ok(Some("cross-encoder")));
-        names.loading = true;
-        assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Err(EngineError::Unavailable.into()));
-    }
-
-    #[test]
-    fn the_model_that_infinity_s_client_always_sends_is_none() {
-        let body = r#"{"model": "default/not-specified"}"#;
-        assert_eq!(chosen(body, "moi"), Ok(("moi", "")));
-        for alias in [ANY, UNNAMED] {
-            let names = Names { aliases: vec![(alias.into(), methods::find("yes-no"))], ..names() };
-            let choice = names.choose(&Object::read(body, "", &["model", METHOD]).unwrap()).unwrap();
-            assert_eq!(choice.method.map(MethodRef::name), Some("yes-no"), "{alias}");
-        }
+        assert_eq!(choice(r#"{"model": "default/not-specified"}"#), None);
+        assert_eq!(chosen(r#"{"model": "default/not-specified"}"#, "moi"), Ok(("moi", "")));
+        let warning = choice(r#"{"model": "gpt"}"#).unwrap();
+        assert!(warning.starts_with("model: \"gpt\" is not a model of this server; small ranked instead"), "{warning}");
     }
 
     #[test]
     fn names_are_listed_once_with_their_model() {
         let mut names = names();
-        names.aliases.extend(["small", "large", "bge"].map(|name| (name.to_owned(), None)));
-        let aliases = [("rerank-v3.5", "small"), ("fast", "embedding")];
-        let all = [&[("small", "small")], &aliases[..], &[("large", "large"), ("bge", "bge")]].concat();
-        assert_eq!(names.all(), all);
-        // The alias of a reranker's or embedding model's method stands for that model.
-        names.aliases.push(("cheap".into(), methods::find("cross-encoder")));
-        assert_eq!((names.root("cheap"), names.root("rerank-v3.5")), (Ok("bge"), Ok("small")));
-        // A method without a model, or whose model is not configured, stands for itself.
-        names.aliases.extend(
-            [("as-given", "retriever"), ("near", "embedding")]
-                .map(|(name, method)| (name.to_owned(), methods::find(method))),
-        );
-        assert_eq!((names.root("as-given"), names.root("near")), (Ok("retriever"), Ok("embedding")));
-        assert_eq!(
-            (names.root("small.gguf"), names.root("large"), names.root("bge")),
-            (Ok("small"), Ok("large"), Ok("bge"))
-        );
-        assert!(matches!(names.root("gpt"), Err(Problem::NoModel { .. })));
-        // An alias without a method stands for the model of the configured method.
+        assert_eq!(names.all(), ["small", "large", "bge"]);
+        let own = (names.root("small.gguf"), names.root("large"), names.root("bge"));
+        assert_eq!(own, (Ok("small"), Ok("large"), Ok("bge")));
+        // A method stands for the model that it asks, or for itself if it asks none or its model is not configured.
+        let methods = (names.root("cross-encoder"), names.root("retriever"), names.root("embedding"));
+        assert_eq!(methods, (Ok("bge"), Ok("retriever"), Ok("embedding")));
+        // Any other name stands for the model of the configured method.
         for (configured, root) in [("cross-encoder", "bge"), ("answer-likelihood", "large"), ("moi", "small")] {
             names.configured = methods::find(configured);
             assert_eq!(names.root("rerank-v3.5"), Ok(root), "{configured}");
         }
+        names.loading = true;
+        assert_eq!(names.root("rerank-v3.5"), Err(EngineError::Unavailable));
     }
 }

@@ -11,8 +11,6 @@ pub struct HttpOptions {
     pub body_bytes: usize,
     /// Method of requests that name none; `None` for the engine's default.
     pub method: Option<MethodRef>,
-    /// Additional names that requests may send as `model`, each with an optional method.
-    pub aliases: Vec<(String, Option<MethodRef>)>,
     /// Timeout of requests that state none; `None` for no timeout.
     pub timeout: Option<Duration>,
     /// Latency budget, in milliseconds, of rankings by the default method that state none; `None` for no budget.
@@ -22,15 +20,8 @@ pub struct HttpOptions {
 }
 
 impl Default for HttpOptions {
-    /// Bodies of 1 MiB, the engine's method, no aliases, no timeout, no latency budget, and the page.
+    /// Bodies of 1 MiB, the engine's method, no timeout, no latency budget, and the page.
     fn default() -> Self {
-        Self {
-            body_bytes: 1 << 20,
-            method: None,
-            aliases: Vec::new(),
-            timeout: None,
-            latency_budget_ms: None,
-            page: true,
-        }
+        Self { body_bytes: 1 << 20, method: None, timeout: None, latency_budget_ms: None, page: true }
     }
 }

@@ -15,9 +15,6 @@ use rag_metrics::{MOST_REPEATED, brief, clipped, quoted};
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
-/// Most bytes of the served names in an error.
-const MOST_LISTED: usize = 400;
-
 /// The body of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
@@ -43,13 +40,6 @@ pub(super) enum Problem {
     TooLarge(usize),
     /// The body did not arrive in time.
     Slow,
-    /// No model has this name.
-    NoModel {
-        /// The model in the body.
-        asked: String,
-        /// The served models.
-        served: Vec<String>,
-    },
     /// The request has no valid token; the reason.
     Unauthenticated(String),
     /// The body has this content-encoding.
@@ -107,8 +97,7 @@ impl Problem {
         let (code, refusal) = match self {
             Self::Engine(EngineError::Invalid { .. } | EngineError::TooLong { .. })
             | Self::Malformed(_)
-            | Self::Encoded(_)
-            | Self::NoModel { .. } => ("InvalidArgument", Some(Refusal::Invalid)),
+            | Self::Encoded(_) => ("InvalidArgument", Some(Refusal::Invalid)),
             Self::Engine(EngineError::Budget { .. } | EngineError::Pairs { .. }) => {
                 ("ResourceExhausted", Some(Refusal::Budget))
             }
@@ -144,12 +133,6 @@ impl Problem {
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
-            Self::NoModel { asked, served } => {
-                let (asked, served) = (quoted(&asked), listed(&served));
-                let message =
-                    format!("model: {asked} is not served here; served: {served}; http.model_aliases adds names");
-                Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "Validation", message) }
-            }
             Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "Unauthenticated", reason),
             Self::FromPage => {
                 let message =
@@ -199,23 +182,6 @@ pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
 /// Seconds since 1970.
 pub(super) fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Joins names for a message, and drops names that make it long: [`brief`] would cut them out of a longer message.
-fn listed(names: &[String]) -> String {
-    let (mut said, mut left) = (String::new(), names.len());
-    for name in names {
-        let name = clipped(name, MOST_REPEATED);
-        if said.len() + name.len() > MOST_LISTED {
-            break;
-        }
-        if !said.is_empty() {
-            said.push_str(", ");
-        }
-        said.push_str(&name);
-        left -= 1;
-    }
-    if left == 0 { said } else { format!("{said} and {left} more") }
 }
 
 fn of_engine(error: EngineError, shape: Shape) -> Facts {
@@ -351,11 +317,7 @@ mod tests {
         let rows = [
             (Problem::Slow, "DeadlineExceeded", None),
             (Problem::TooLarge(5), "OutOfRange", None),
-            (
-                Problem::NoModel { asked: "gpt".into(), served: vec!["own".into()] },
-                "InvalidArgument",
-                Some(Refusal::Invalid),
-            ),
+            (Problem::Malformed("body".into()), "InvalidArgument", Some(Refusal::Invalid)),
             (EngineError::Cancelled.into(), "Canceled", None),
             (EngineError::Pairs { allowed: 1 }.into(), "ResourceExhausted", Some(Refusal::Budget)),
             (EngineError::Precondition("no model".into()).into(), "FailedPrecondition", None),
@@ -368,17 +330,6 @@ mod tests {
             let response = problem.response(Shape::Flat, "id-1");
             assert_eq!(response.extensions().get(), Some(&outcome));
         }
-    }
-
-    /// Shortening the whole message would cut the names.
-    #[test]
-    fn the_error_for_an_unknown_model_lists_served_names() {
-        for served in [vec!["own".to_owned(); 500], vec!["n".repeat(5_000); 3]] {
-            let message = Problem::NoModel { asked: "\u{7f}".repeat(1_000), served }.facts(Shape::Flat).brief().message;
-            assert!(message.contains("served: own, own, ") || message.contains("served: nnn"), "{message}");
-            assert!(message.contains(" more; ") && message.ends_with("adds names"), "{message}");
-        }
-        assert_eq!(listed(&["a".to_owned(), "b".to_owned()]), "a, b");
     }
 
     #[test]
@@ -402,10 +353,7 @@ mod tests {
         assert_eq!((&nested["message"], &nested["id"]), (&json!("top_n: is wrong"), &json!("r-1")));
         let listed = json!([{ "loc": ["body", "top_n"], "msg": "top_n: is wrong", "type": "value_error" }]);
         assert_eq!((&body(Shape::Listed)["detail"], &body(Shape::Listed)["error"]), (&listed, &nested["error"]));
-        let other = Problem::NoModel { asked: "gpt".into(), served: vec!["own".into()] }
-            .facts(Shape::Nested)
-            .body(Shape::Nested, "r-1");
-        assert_eq!(other["detail"]["request_id"], "r-1");
+        let other = Problem::NoPath(("POST", "/rerank")).facts(Shape::Nested).body(Shape::Nested, "r-1");
         assert_eq!(other["error"]["type"], "NotFoundError");
     }
 }

@@ -1,5 +1,6 @@
 //! Reads bodies. A body with `texts` has text-embeddings-inference's format; any other body has the common format of
-//! Cohere, Jina, vLLM and llama-server. Unknown fields are ignored, as by all of these servers.
+//! Cohere, Jina, vLLM and llama-server. Unknown fields are ignored, as by all of these servers; names that resemble a known
+//! field get a warning.
 
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Reader {
         let choice = self.names.choose(object)?;
         let query = match object.raw("query") {
             Some(value) => documents::document(value, "query", None)?,
-            None => return Err(EngineError::invalid("query", "must be set").into()),
+            None => return Err(object.missing("query").into()),
         };
         let mut warnings: Vec<String> = query.repaired.then(|| documents::mended("query")).into_iter().collect();
         let query = query.joined();
@@ -133,7 +134,7 @@ impl Reader {
         let fields = if tei { None } else { documents::rank_fields(object)? };
         let documents = match object.raw(list) {
             Some(value) => documents::list(value, list, fields.as_deref())?,
-            None => return Err(EngineError::invalid(list, "must be set").into()),
+            None => return Err(object.missing(list).into()),
         };
         self.check_count(list, documents.len())?;
         let top_n = match object.count("top_n", 0)? {
@@ -146,6 +147,7 @@ impl Reader {
             object.flag("return_documents")?.unwrap_or(echo)
         };
         warnings.extend(choice.warning.iter().cloned());
+        warnings.extend(object.misspelt());
         warnings.extend(documents::warnings(list, &documents));
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());

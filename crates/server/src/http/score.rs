@@ -61,7 +61,7 @@ impl Reader {
         let choice = self.names.choose(&object)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
         let Some(sides) = given else {
-            return Err(EngineError::invalid(missing(&object), "must be set").into());
+            return Err(object.missing(missing(&object)).into());
         };
         let side = |name: &'static str| match object.raw(name) {
             Some(value) => documents::list(value, name, None),
@@ -96,7 +96,7 @@ impl Reader {
         // Without the warning, a caller of a causal reranker would assume that the instruction had applied.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
         let warning = given.map(|name| format!("{name} has no effect on scores of pairs; /rerank takes it"));
-        let warnings = choice.warning.iter().cloned().chain(warning).chain(repaired).collect();
+        let warnings = choice.warning.iter().cloned().chain(object.misspelt()).chain(warning).chain(repaired).collect();
         let details = own::details(&object)?;
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }

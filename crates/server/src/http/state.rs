@@ -64,7 +64,7 @@ impl Http {
     }
 
     pub fn names(&self) -> Names {
-        Names::of(&self.engine, &self.options.aliases, self.options.method)
+        Names::of(&self.engine, self.options.method)
     }
 }
 
@@ -105,12 +105,12 @@ fn nim(state: &str) -> Response {
 }
 
 pub(super) async fn models(State(http): State<Arc<Http>>) -> Response {
-    listed(&http, entry)
+    listed(&http, |name| entry(name, name))
 }
 
 /// Names of models for infinity's client, which requires `stats` and this owner.
 pub(super) async fn infinity_models(State(http): State<Arc<Http>>) -> Response {
-    listed(&http, |name, _| {
+    listed(&http, |name| {
         json!({
             "id": name,
             "stats": {},
@@ -123,9 +123,9 @@ pub(super) async fn infinity_models(State(http): State<Arc<Http>>) -> Response {
     })
 }
 
-fn listed(http: &Http, entry: impl Fn(&str, &str) -> Value) -> Response {
+fn listed(http: &Http, entry: impl Fn(&str) -> Value) -> Response {
     let names = http.names();
-    let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
+    let data: Vec<_> = names.all().into_iter().map(|name| entry(name)).collect();
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
@@ -138,7 +138,7 @@ pub(super) async fn model(
     let name = name.trim_end_matches('/');
     match http.names().root(name) {
         Ok(root) => json_response(StatusCode::OK, &entry(name, root)),
-        Err(problem) => problem.response(Shape::Nested, &received.id),
+        Err(error) => Problem::from(error).response(Shape::Nested, &received.id),
     }
 }
 

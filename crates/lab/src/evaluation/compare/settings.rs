@@ -68,7 +68,7 @@ pub fn find(names: &[String]) -> Result<Vec<MethodRef>, StudyError> {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(MethodRef::name).collect();
                 let problem = format!("{name:?} is not a ranking method; methods are {}, {ALL}", known.join(", "));
-                StudyError::Input(format!("--methods: {problem}"))
+                StudyError::Input(format!("--method: {problem}"))
             })?);
         }
     }

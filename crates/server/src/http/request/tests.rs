@@ -14,7 +14,6 @@ fn reader() -> Reader {
         limits: LIMITS,
         names: Names {
             scoring: vec!["own".into()],
-            aliases: vec![("alias".into(), None)],
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             configured: methods::find("moi"),
             ..Names::default()
@@ -32,7 +31,6 @@ fn refused(body: &str) -> (Shape, String) {
     let message = match asked.unwrap_err() {
         Problem::Engine(error) => error.to_string(),
         Problem::Malformed(text) => text,
-        Problem::NoModel { asked, .. } => format!("model {asked}"),
         other => format!("{other:?}"),
     };
     (shape, message)
@@ -126,7 +124,7 @@ fn faults_are_named_in_the_shape_of_the_body() {
         (r#"{"query": "q", "documents": ["a"], "truncation_side": "up"}"#, "truncation_side: must be left"),
         (r#"{"query": "q", "documents": ["a"], "rank_fields": "text"}"#, "rank_fields: must be a list"),
         (r#"{"query": "q", "documents": ["a"], "rerankd_method": "guess"}"#, "rerankd_method: unknown method"),
-        (r#"{"query": "q", "documents": ["a"], "model": "gpt"}"#, "model gpt"),
+        (r#"{"query": "q", "document": ["a"]}"#, "documents: must be set; the body has \"document\""),
         (
             r#"{"query": "q", "documents": ["a"], "model": "bge", "rerankd_method": "moi"}"#,
             "rerankd_method: moi does not ask this model",

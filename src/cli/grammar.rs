@@ -1,0 +1,133 @@
+//! The help of the command line: groups of commands and headings of options. Equal options stand below the same heading
+//! in every command.
+
+use clap::{Arg, Command, CommandFactory};
+
+use super::Cli;
+
+/// The commands by purpose.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Serve and ask", &["serve", "rerank", "compress", "warm", "health"]),
+    ("Measure", &["utility", "measure", "citations", "metrics", "evaluate", "position-bias"]),
+    ("Compare and study", &["compare", "calibrate", "lists", "analyse", "distil", "fit"]),
+    ("Models", &["models"]),
+    ("Operate", &["check-config", "token", "completions", "man", "help"]),
+];
+
+/// Headings of options with the names of their arguments. Other options stand below "Options".
+const HEADINGS: [(&str, &str); 8] = [
+    ("Input", "lists limit skip run queries corpus qrels split relevance_threshold concurrency unjudged"),
+    ("Output", "format texts explain top_n score_threshold only_helpful tag out restart samples per_query mixes"),
+    ("Server", "server ca cert key token_file"),
+    ("Limits", "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate fit_budget max_tokens"),
+    (
+        "Prompts and mixture",
+        "instruction examples frames scorer fusion fusion_weight embedding_weight auto_k context_order by_generator",
+    ),
+    ("Compression", "compress unit ratio target_tokens ratio_spread recover compressed"),
+    (RESEARCH, "design depth orders outcome domain paper_objective seed reference measure_entropy"),
+    (
+        "Statistics",
+        "resamples test_resamples confidence test statistics_seed weighting rule threshold either_direction aggregate \
+         unconditioned",
+    ),
+];
+
+/// Headings whose options only the long help of `rerank` shows.
+const LONG: [&str; 4] = ["Compression", "Prompts and mixture", RESEARCH, "Server"];
+
+/// The option of a heading in [`LONG`] that the short help shows, too.
+const ALWAYS: &str = "server";
+
+/// Commands in which an option of a heading has another purpose.
+const OTHER: [(&str, &str); 3] =
+    [("compress", "unit ratio target_tokens ratio_spread"), ("serve", "scorer"), ("citations", "threshold")];
+
+/// The heading that only `rerank` has. Other commands have options of the same names with other purposes.
+const RESEARCH: &str = "Research";
+
+/// The command line with groups and headings.
+pub(super) fn command() -> Command {
+    let command = Cli::command().mut_subcommands(with_headings);
+    let list = groups(&command);
+    command
+        .help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}{{after-help}}"))
+}
+
+fn groups(command: &Command) -> String {
+    // The first clause, so that a command has one line.
+    let clause = |about: String| about.split([':', '(']).next().unwrap_or_default().trim_end().to_owned();
+    let about = |name: &str| match command.find_subcommand(name).and_then(Command::get_about) {
+        Some(about) => clause(about.to_string()),
+        None => "Print the help of a command".to_owned(),
+    };
+    let widest = GROUPS.iter().flat_map(|(_, names)| names.iter()).map(|name| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (group, names) in GROUPS {
+        let shown: Vec<&&str> =
+            names.iter().filter(|name| **name == "help" || command.find_subcommand(name).is_some()).collect();
+        text.push_str(&format!("{group}:\n"));
+        for name in shown {
+            text.push_str(&format!("  {name:widest$}  {}\n", about(name)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn with_headings(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let holds = |names: &str, name: &str| names.split(' ').any(|one| one == name);
+    let is_other = |id: &str| OTHER.iter().any(|(command, ids)| *command == name && holds(ids, id));
+    let is_rerank = name == "rerank";
+    let with_heading = |argument: Arg| {
+        let id = argument.get_id().as_str().to_owned();
+        let heading = HEADINGS.iter().find(|(_, ids)| holds(ids, &id)).map(|(heading, _)| *heading);
+        let heading = heading.filter(|heading| is_rerank || *heading != RESEARCH);
+        let Some(heading) = heading.filter(|_| !argument.is_positional() && !is_other(&id)) else { return argument };
+        argument.help_heading(heading).hide_short_help(is_rerank && LONG.contains(&heading) && id != ALWAYS)
+    };
+    command.mut_args(with_heading).mut_subcommands(with_headings)
+}
+
+#[cfg(all(test, feature = "lab"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let command = command();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        listed.retain(|name| *name != "help");
+        listed.sort_unstable();
+        let mut names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        names.sort_unstable();
+        names.retain(|name| *name != "help");
+        assert_eq!(listed, names);
+    }
+
+    /// A heading of an argument that no command has is a misspelt name.
+    #[test]
+    fn every_heading_has_its_options_and_every_long_command_has_headings() {
+        let command = command();
+        let mut seen = Vec::new();
+        for one in command.get_subcommands() {
+            let plain: Vec<&Arg> = one.get_opts().filter(|argument| argument.get_help_heading().is_none()).collect();
+            assert!(plain.len() <= 14, "{} {plain:?}", one.get_name());
+            seen.extend(one.get_arguments().map(|argument| argument.get_id().as_str().to_owned()));
+        }
+        for name in HEADINGS.iter().flat_map(|(_, names)| names.split(' ')) {
+            assert!(seen.iter().any(|other| other == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_short_help_of_rerank_is_short() {
+        let mut command = command();
+        let help = command.find_subcommand_mut("rerank").unwrap().render_help().to_string();
+        let lines = help.lines().count();
+        assert!(lines <= 60 && help.contains("--explain") && !help.contains("--paper-objective"), "{lines}\n{help}");
+        let long = command.find_subcommand_mut("rerank").unwrap().render_long_help().to_string();
+        assert!(long.contains("--paper-objective"), "{long}");
+    }
+}
