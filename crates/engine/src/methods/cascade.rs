@@ -35,7 +35,7 @@ use prefix_scheduler::call::Call;
 const TOGETHER: usize = 3;
 
 /// Passages of a list of twenty that the generator reads. This is within 0.003 of the nDCG@10 of reading all
-/// (docs/experiments/frontier.md).
+/// (docs/experiments/speed.md).
 const READ: usize = 16;
 
 /// As many are enough for the first three places: within 0.003 of nDCG@3.
