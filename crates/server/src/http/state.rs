@@ -125,7 +125,7 @@ pub(super) async fn infinity_models(State(http): State<Arc<Http>>) -> Response {
 
 fn listed(http: &Http, entry: impl Fn(&str) -> Value) -> Response {
     let names = http.names();
-    let data: Vec<_> = names.all().into_iter().map(|name| entry(name)).collect();
+    let data: Vec<_> = names.all().into_iter().map(entry).collect();
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
