@@ -27,8 +27,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     fi
 
 FROM python:3.13-slim-trixie AS pull
-RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
- && groupadd --gid 10001 rerankd && useradd --uid 10001 --gid 10001 --home-dir /var/lib/rerankd --create-home rerankd \
+RUN groupadd --gid 10001 rerankd && useradd --uid 10001 --gid 10001 --home-dir /var/lib/rerankd --create-home rerankd \
  && ln -s ../lib/rerankd/rerankd /usr/bin/rerankd
 COPY --from=build /image/usr/lib/rerankd /usr/lib/rerankd
 ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so HOME=/tmp PIP_NO_CACHE_DIR=1

@@ -2,9 +2,9 @@
 #ifndef RERANKD_LLAMA_H
 #define RERANKD_LLAMA_H
 
-// gcc before 13 tells its optimiser that `ldtilecfg` reads 8 of 64 bytes and that `tileloadd` reads no memory. It removes
+// gcc's headers say that `tileloadd` reads no memory, and before 13.3 that `ldtilecfg` reads 8 of 64 bytes. So gcc may remove
 // the stores before them, and the AMX kernels die of an illegal instruction.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 #define _tile_loadconfig(config) __asm__ volatile("ldtilecfg\t%0" ::"m"(*(const char(*)[64])(config)))
 #define _tile_storeconfig(config) __asm__ volatile("sttilecfg\t%0" : "=m"(*(char(*)[64])(config)))

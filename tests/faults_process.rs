@@ -252,8 +252,7 @@ async fn a_full_disk_fails_no_request() {
     assert!(kept.iter().all(|path| path.contains("learnt")), "{kept:?}");
 }
 
-/// The step outlasts the server's wait. Destructors of llama.cpp and OpenMP must not free the memory that the step
-/// uses.
+/// The step outlasts the server's wait. Destructors of llama.cpp must not free the memory that the step uses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_in_the_middle_of_a_step_ends_with_its_code() {
     let _alone = alone().await;

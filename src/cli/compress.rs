@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::output::{Format, FormatArgs};
 use super::rerank::{ask, method_parser};
-use super::{Failure, SettingsArgs, input, output};
+use super::{Failure, SettingsArgs, input, models, output};
 use crate::telemetry;
 use engine::compress::recover;
 use engine::methods;
@@ -143,6 +143,9 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     };
     // Before a model is loaded.
     request.check_options()?;
+    if args.server.is_none() && request.method().asks_judge() {
+        models::fetch_entailment(&config).await?;
+    }
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
     let unanswered = || Failure::Other(anyhow::anyhow!("the answer has no compression"));
     let report = answer.compression.as_ref().ok_or_else(unanswered)?;

@@ -33,7 +33,7 @@ enum Action {
     /// licence: the first command that needs it fetches it, and for a server it must be named.
     ///
     /// Files are verified before they appear in the store. Unless generator.reencode_megabytes is "off", the tensor types
-    /// of each generator are then measured: the file is re-encoded to BF16 and F16, on an accelerator only to BF16, and
+    /// of each generator are then measured: the file is re-encoded to BF16, F16 and Q8_0, on an accelerator only to BF16, and
     /// the fastest file is kept. This takes seconds to minutes, once for each file and CPU or accelerator. A running
     /// server uses the choice from its next start.
     #[command(
@@ -347,7 +347,7 @@ fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
     } else {
         named(store, names)?
     };
-    let mut damaged = 0;
+    let mut damaged = Vec::new();
     for entry in entries {
         match store.verify(entry) {
             Ok(()) => output::print(&format!("{}: good\n", entry.name))?,
@@ -359,13 +359,14 @@ fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
                 output::complain(&format!("{error}; the configuration does without {}", entry.name));
             }
             Err(error) => {
-                damaged += 1;
+                damaged.push(entry.name.as_str());
                 output::complain(&error.to_string());
             }
         }
     }
-    if damaged > 0 {
-        let problem = format!("{damaged} models are missing or damaged: `rerankd models pull` fetches them");
+    if !damaged.is_empty() {
+        let (number, names) = (damaged.len(), damaged.join(" "));
+        let problem = format!("{number} models are missing or damaged: `rerankd models pull {names}` fetches them");
         return Err(Failure::Other(anyhow::anyhow!(problem)));
     }
     Ok(())

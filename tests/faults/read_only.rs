@@ -14,8 +14,9 @@ use protocol::v1::model_service_client::ModelServiceClient;
 use rustix::process::Signal;
 use serving::{Serving, own_store, request};
 
-/// As in `real/warm.rs`: a cached passage rounds differently.
-const TOLERANCE: f64 = 0.06;
+/// A cached passage rounds differently, and most with block types ("Rounding" in docs/experiments/speed.md). A wrong state
+/// differs by many nats.
+const TOLERANCE: f64 = 1.5;
 
 const TEXTS: [&str; 3] = [
     "The looms of Harrowgate were driven by water from the River Senn.",

@@ -362,6 +362,9 @@ async fn the_openapi_document_names_every_path() {
     served.sort_unstable();
     assert_eq!(named, served);
     for path in named {
+        if path == "/" {
+            continue; // page.rs tests the page, which is not JSON.
+        }
         let get = document["paths"][path].get("get").is_some();
         let answer = if get {
             server.get(&path.replace("{name}", "scripted")).await

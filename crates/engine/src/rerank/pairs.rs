@@ -128,8 +128,16 @@ fn lists(pairs: Vec<Pair>, method: Option<MethodRef>, scorer: &str) -> Vec<List>
         let place = *places.entry((query.clone(), truncate, passage_tokens, cut_side)).or_insert(lists.len());
         if place == lists.len() {
             let scorer = scorer.to_owned();
-            let request =
-                RerankRequest { query, method, scorer, truncate, passage_tokens, cut_side, ..RerankRequest::default() };
+            let request = RerankRequest {
+                query,
+                method,
+                scorer,
+                truncate,
+                passage_tokens,
+                cut_side,
+                read_all: true,
+                ..RerankRequest::default()
+            };
             lists.push(List { pairs: Vec::new(), request });
         }
         let list = &mut lists[place];

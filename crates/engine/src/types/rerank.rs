@@ -36,6 +36,9 @@ pub struct RerankRequest {
     pub latency_budget_ms: Option<f64>,
     /// Most results to return, best first; `None` returns all.
     pub top_n: Option<usize>,
+    /// True if the default method reads lists of up to twenty completely, because each score counts and not only the
+    /// order. No protocol has it.
+    pub read_all: bool,
     /// Results with a lower score are omitted; in [0, 1].
     pub score_threshold: Option<f64>,
     /// Return the number of results with the greatest expected F1 by their probabilities. The method must be

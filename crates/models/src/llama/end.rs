@@ -1,7 +1,7 @@
 //! The end of a process with running models.
 
 /// Ends the process with this code at once, without the destructors of its libraries. The destructors of llama.cpp
-/// and OpenMP free data that their threads still use, so a running step would end in a segmentation fault instead
+/// free data that its threads still use, so a running step would end in a segmentation fault instead
 /// of the code. Flush all output first. Does nothing on systems without `_exit`.
 pub fn end_process(code: u8) {
     #[cfg(unix)]

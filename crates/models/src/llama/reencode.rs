@@ -1,11 +1,12 @@
 //! Re-encodes weights to the tensor type that this machine multiplies fastest.
 //!
-//! The tensor type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while
-//! 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator.
+//! The tensor type of a file decides its prefill speed: without AMX, four-bit blocks are unpacked again for
+//! every product, while 16-bit floats go straight into the widest instructions of a CPU, or the matrix units of an
+//! accelerator.
 //! [`measure`] re-encodes the file to the candidate types, times each for a second or two, and stores the fastest
 //! under the hash of the original and the device. The original stays, and wins unless another type is faster by a
 //! margin. A 16-bit float represents the product of a block's scale and a small integer to within half a unit in
-//! the last place. A candidate is therefore at least as precise as a block type of eight bits or fewer.
+//! the last place, and Q8_0 has more steps than a block type of fewer bits. Q8_0 is no candidate for a file of 16 bits.
 //!
 //! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
 //! ([`chosen`]).
@@ -239,7 +240,9 @@ fn fastest(
     let mut too_large = None;
     let mut best = (all[0].prefill * MARGIN, original);
     let candidates = if machine.accelerated() { ACCELERATED } else { &CANDIDATES };
-    for &(name, _) in candidates {
+    // A file of 16 bits has about `bytes`, one of 8 bits half of that.
+    let is_coarse = settings.path.metadata().is_ok_and(|data| data.len() < bytes / 2);
+    for &(name, _) in candidates.iter().filter(|(name, _)| is_coarse || *name != "Q8_0") {
         // Two candidates can be on the disk at once, so each is checked.
         if let Err(problem) = fits(bytes, most_bytes, &kept.folder) {
             report(&format!("{name} is passed over: {problem}"));
