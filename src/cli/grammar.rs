@@ -19,13 +19,13 @@ const HEADINGS: [(&str, &str); 8] = [
     ("Input", "lists limit skip run queries corpus qrels split relevance_threshold concurrency unjudged"),
     ("Output", "format texts explain top_n score_threshold only_helpful tag out restart samples per_query mixes"),
     ("Server", "server ca cert key token_file"),
-    ("Limits", "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate fit_budget max_tokens"),
+    ("Limits", "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate max_tokens"),
     (
         "Prompts and mixture",
         "instruction examples frames scorer fusion fusion_weight embedding_weight auto_k context_order by_generator",
     ),
     ("Compression", "compress unit ratio target_tokens ratio_spread recover compressed"),
-    (RESEARCH, "design depth orders outcome domain paper_objective seed reference measure_entropy"),
+    (RESEARCH, "design fit_budget depth orders outcome domain paper_objective seed reference measure_entropy"),
     (
         "Statistics",
         "resamples test_resamples confidence test statistics_seed weighting rule threshold either_direction aggregate \
@@ -124,6 +124,8 @@ mod tests {
     #[test]
     fn the_short_help_of_rerank_is_short() {
         let mut command = command();
+        // Adds the options of every command.
+        command.build();
         let help = command.find_subcommand_mut("rerank").unwrap().render_help().to_string();
         let lines = help.lines().count();
         assert!(lines <= 60 && help.contains("--explain") && !help.contains("--paper-objective"), "{lines}\n{help}");

@@ -47,8 +47,10 @@ pub(super) struct RerankArgs {
     #[arg(long)]
     lists: bool,
     // clap drops `requires` if --query, which conflicts with --lists, is given.
-    /// Lists to rank at once, at most 256. Speeds up a GPU or several replicas, but not a CPU. Output is in input order;
-    /// scores are then equal to rounding only.
+    /// Lists to rank at once, at most 256.
+    ///
+    /// Speeds up a GPU or several replicas, but not a CPU. Output is in input order; scores are then equal to rounding
+    /// only.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = super::at_once, requires = "lists", conflicts_with = "query")]
     pub(super) concurrency: usize,
     /// Name of the run in the output format trec.
@@ -77,8 +79,7 @@ pub(super) struct RerankArgs {
     /// rest.
     #[arg(long, value_name = "SHARE")]
     embedding_weight: Option<f64>,
-    /// Omit passages that are no better than none. Not a filter of relevance: most irrelevant passages are better than
-    /// none.
+    /// Omit passages that are no better than none; most irrelevant ones are better.
     #[arg(long)]
     only_helpful: bool,
     /// Return the number of passages with the greatest expected F1, at least one. Needs `rerankd calibrate --ranking`.
@@ -147,7 +148,7 @@ pub(super) struct RerankArgs {
     compress: Option<CompressionName>,
     #[command(flatten)]
     compression: CompressionArgs,
-    /// Add utilities, standard errors, contributions, position bias and cost to the table.
+    /// Add utilities, errors, contributions, position bias and cost.
     #[arg(long, conflicts_with = "lists")]
     explain: bool,
     /// Output format [default: table, for --lists json].
