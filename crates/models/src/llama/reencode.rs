@@ -345,25 +345,25 @@ fn measured(name: &str, settings: &Settings, path: &Path, machine: &Machine) -> 
     let tokens = if machine.accelerated() { ACCELERATED_PROBE } else { PROBE };
     let probe = Settings { path: path.to_owned(), cells: 2 * tokens, batch: tokens, ..settings.clone() };
     let mut outcome = Err(ModelError::Decode("not measured".into()));
-    with_model(&probe, &mut |generator| {
-        let mut prefill = || {
-            let mut best = 0.0_f64;
-            for round in 0..=ROUNDS {
-                let rate = rate(generator, (0..tokens).map(|index| (index / PROBE, index % PROBE)))?;
-                // The first round also reads pages that are not in memory yet.
-                best = best.max(if round == 0 { 0.0 } else { rate });
-                for sequence in 0..tokens / PROBE {
-                    generator.release(sequence)?;
-                }
-            }
-            let generated: Result<Vec<f64>, _> =
-                (0..GENERATED).map(|position| rate(generator, std::iter::once((0, position)))).collect();
-            let seconds: f64 = generated?.iter().map(|rate| rate.recip()).sum();
-            Ok(Measured { encoding: name.to_owned(), prefill: best, generation: numeric::real(GENERATED) / seconds })
-        };
-        outcome = prefill();
-    })?;
+    with_model(&probe, &mut |generator| outcome = timed(name, generator, tokens))?;
     outcome
+}
+
+fn timed(name: &str, generator: &mut dyn Generator, tokens: usize) -> Result<Measured, ModelError> {
+    let mut prefill = 0.0_f64;
+    for round in 0..=ROUNDS {
+        let rate = rate(generator, (0..tokens).map(|index| (index / PROBE, index % PROBE)))?;
+        // The first round also reads pages that are not in memory yet.
+        prefill = prefill.max(if round == 0 { 0.0 } else { rate });
+        for sequence in 0..tokens / PROBE {
+            generator.release(sequence)?;
+        }
+    }
+    let mut seconds = 0.0;
+    for position in 0..GENERATED {
+        seconds += rate(generator, std::iter::once((0, position)))?.recip();
+    }
+    Ok(Measured { encoding: name.to_owned(), prefill, generation: numeric::real(GENERATED) / seconds })
 }
 
 /// Tokens per second of one step, with rows by sequence and position.
