@@ -299,9 +299,7 @@ const TOLERANCE: f64 = 0.3;
 
 #[tokio::test]
 async fn the_generator_reads_the_callers_prefix() {
-    let config =
-        rerankd::config::Config::load(None, &[("passage_cache.memory_bytes".to_owned(), "536870912".to_owned())])
-            .unwrap();
+    let config = rerankd::config::Config::load(None, &common::settings_of_16_bits()).unwrap();
     let engine = rerankd::app::engine(&config).await.expect("the default generator; `make setup` fetches it");
     let server = common::serve(engine, Arc::new(Observed::default()), 8).await;
     let texts = [

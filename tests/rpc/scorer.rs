@@ -302,7 +302,7 @@ async fn a_scorer_that_cannot_be_loaded_ends_the_start_with_its_name() {
     let (generator, damaged) = (golden("base.gguf"), damaged.display().to_string());
     let config = bench.config(&[("generator.model", &generator), ("scorer.model", &damaged)]);
     let problem = format!("{:#}", app::engine(&config).await.unwrap_err());
-    assert!(problem.contains("the scorer cannot be loaded") && problem.contains("damaged.gguf"), "{problem}");
+    assert!(problem.contains("scorer.model: ") && problem.contains("damaged.gguf"), "{problem}");
     let absent = bench.config(&[("generator.model", &generator), ("scorer.model", "nobody")]);
     assert!(format!("{:#}", app::start(&absent).unwrap_err()).contains("nobody"));
     let adapter = bench.config(&[
