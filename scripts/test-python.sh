@@ -2,6 +2,9 @@
 # Tests the Python client in clients/python. Creates a virtual environment for each file of requirements, once and all in
 # parallel. The newest one checks the sources: format, lints, types, examples in docstrings, and the binary in RERANKD,
 # if it is set. The others test the wheel with older versions of grpcio and protobuf.
+#
+# With --integrations: tests the adapters to frameworks instead, with the versions in tests/integrations/*.txt, which
+# are about 1 GB. Without it, tests of frameworks that are not installed are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -18,6 +21,16 @@ make_environment() {
 }
 
 mkdir -p "$environments"
+if [ "${1:-}" = --integrations ]; then
+  for wanted in "$client"/tests/integrations/*.txt; do
+    make_environment "$wanted" "integrations-$(basename "$wanted" .txt)"
+  done
+  cd "$client"
+  for wanted in tests/integrations/*.txt; do
+    PYTHONPATH=src "$environments/integrations-$(basename "$wanted" .txt)/bin/python" -m pytest -rs tests/integrations tests/test_batch.py
+  done
+  exit
+fi
 making=()
 for wanted in "$client"/tests/*.txt; do
   make_environment "$wanted" "$(basename "$wanted" .txt)" &
