@@ -26,8 +26,9 @@ if [ "${1:-}" = --integrations ]; then
     make_environment "$wanted" "integrations-$(basename "$wanted" .txt)"
   done
   cd "$client"
+  export DEEPEVAL_TELEMETRY_OPT_OUT=YES HAYSTACK_TELEMETRY_ENABLED=False RAGAS_DO_NOT_TRACK=true
   for wanted in tests/integrations/*.txt; do
-    PYTHONPATH=src "$environments/integrations-$(basename "$wanted" .txt)/bin/python" -m pytest -rs tests/integrations tests/test_batch.py
+    PYTHONPATH=src "$environments/integrations-$(basename "$wanted" .txt)/bin/python" -m pytest -p no:asyncio -rs tests/integrations tests/test_batch.py
   done
   exit
 fi

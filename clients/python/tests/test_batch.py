@@ -35,7 +35,7 @@ def test_each_row_has_one_answer(client: Rerankd) -> None:
 
 
 def test_columns_and_options(server: FakeServer) -> None:
-    rows = [{"name": 7, "q": "rye", "texts": ("wheat", "rye"), "bm25": (2.0, 1.0)}]
+    rows: list[dict[str, Any]] = [{"name": 7, "q": "rye", "texts": ("wheat", "rye"), "bm25": (2.0, 1.0)}]
     names = {"id": "name", "query": "q", "passages": "texts", "scores": "bm25"}
     assert rank_batch(rows, server.address, **names, top_n=1)[0]["order"] == [1]
     message = server.calls[0].message.request
@@ -52,6 +52,9 @@ def test_frames(server: FakeServer) -> None:
     assert found["order"].tolist() == [[1, 0], [], []]
     assert found["error"].isna().tolist() == [True, False, False]
     assert tuple(rank_batch(frame.iloc[:0], server.address).columns) == COLUMNS
+    # Spark, Ray Data and Parquet have arrays for lists.
+    arrays = frame.assign(passages=[pd.array(texts, dtype=object).to_numpy() for texts in frame["passages"]])
+    assert rank_batch(arrays, server.address).equals(found)
 
 
 def test_failures_of_the_server_are_errors_of_rows(server: FakeServer) -> None:

@@ -14,7 +14,7 @@ MISSING = {
     "llama_index": ("llama_index.core.bridge.pydantic", "llama-index"),
     "haystack": ("haystack", "haystack"),
     "cross_encoder": ("numpy", "cross-encoder"),
-    "pyterrier": ("pandas", "pyterrier"),
+    "pyterrier": ("pyterrier", "pyterrier"),
     "dspy": ("dspy", "dspy"),
     "ragas": ("ragas.metrics.collections.base", "ragas"),
     "deepeval": ("deepeval.metrics", "deepeval"),

@@ -43,7 +43,8 @@ def test_asyncio(server: FakeServer) -> None:
     asyncio.run(main())
 
 
-def test_a_pipeline_and_its_yaml(server: FakeServer) -> None:
+def test_a_pipeline_and_its_yaml(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAYSTACK_DESERIALIZATION_ALLOWLIST", "rerankd.integrations.haystack")
     pipeline = haystack.Pipeline()
     pipeline.add_component("ranker", RerankdRanker(server.address, top_k=2, method="moi"))
     copy = haystack.Pipeline.loads(pipeline.dumps())

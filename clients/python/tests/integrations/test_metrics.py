@@ -33,8 +33,7 @@ class TestRagas:
 
 class TestDeepEval:
     @pytest.fixture(autouse=True)
-    def _library(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("DEEPEVAL_TELEMETRY_OPT_OUT", "YES")
+    def _library(self) -> None:
         pytest.importorskip("deepeval")
 
     def case(self, **fields: Any) -> Any:
@@ -62,11 +61,12 @@ class TestDeepEval:
     def test_evaluate(self, client: Rerankd) -> None:
         from deepeval import assert_test
 
-        from rerankd.integrations.deepeval import DeltaSePer
+        from rerankd.integrations.deepeval import DeltaSePer, ERag
 
-        assert_test(self.case(), [DeltaSePer(client)])
-        with pytest.raises(AssertionError, match="delta_seper"):
-            assert_test(self.case(expected_output="Austen"), [DeltaSePer(client)])
+        metrics = [DeltaSePer(client), ERag(client, threshold=0.3, annotator="exact-match")]
+        assert_test(self.case(), metrics)
+        with pytest.raises(AssertionError, match=r"delta_seper(.|\n)*erag"):
+            assert_test(self.case(expected_output="Austen"), metrics)
 
     def test_example(self, example: Example) -> None:
         assert example("DeepEval", case=self.case())["score"] == 1
@@ -93,7 +93,7 @@ class TestPhoenix:
         from rerankd.integrations.phoenix import erag
 
         frame = pd.DataFrame({"input": [QUERY], "contexts": [TEXTS], "reference": ["Eliot"]})
-        scores = evaluate_dataframe(frame, [erag(client, annotator="exact-match")])["erag_score"]
+        scores = evaluate_dataframe(dataframe=frame, evaluators=[erag(client, annotator="exact-match")])["erag_score"]
         assert '"score": 0.333' in str(scores[0]).replace("'", '"')
 
     def test_example(self, example: Example) -> None:

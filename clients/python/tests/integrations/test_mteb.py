@@ -37,7 +37,9 @@ def test_limits(server: FakeServer) -> None:
 
 def test_metadata_and_example(server: FakeServer, example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     class ModelMeta:
-        create_empty = staticmethod(dict)
+        @staticmethod
+        def create_empty(overwrites: dict[str, Any]) -> dict[str, Any]:
+            return overwrites
 
     models: Any = types.ModuleType("mteb.models")
     models.ModelMeta = ModelMeta

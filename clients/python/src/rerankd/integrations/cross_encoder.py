@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from rerankd.client import Rerankd
 
-Pair = tuple[str, str] | list[str]
-
 
 class CrossEncoder:
     """Scores pairs of a query and a passage, in (0, 1).
@@ -36,10 +34,11 @@ class CrossEncoder:
     def set_evaluation_metrics(self, *_: object, **__: object) -> None:
         """Ignore the results of an evaluator, which returns them as well."""
 
-    def predict(self, sentences: Sequence[Pair] | Pair, *_: object, **__: object) -> Any:
+    def predict(self, sentences: Sequence[Sequence[str]], *_: object, **__: object) -> Any:
         """The scores of the pairs, as a numpy array. A single pair has a single score."""
         if len(sentences) == 2 and isinstance(sentences[0], str):
-            return self.predict([sentences])[0]  # type: ignore[list-item]
+            pairs: list[Any] = [sentences]
+            return self.predict(pairs)[0]
         queries: dict[str, list[int]] = {}
         for at, pair in enumerate(sentences):
             queries.setdefault(pair[0], []).append(at)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 class _Metric(BaseMetric):
     def __init__(self, client: Rerankd | str, kind: _metrics.Measure, threshold: float) -> None:
-        self._clients, self._kind, self.threshold = clients(client), kind, threshold
+        # DeepEval copies a metric by the arguments of its constructor, which it reads from attributes of their names.
+        self.client, self.threshold = client, threshold
+        self._clients, self._kind = clients(client), kind
 
     def measure(self, test_case: LLMTestCase, *_: Any, **__: Any) -> float:
         """Measure the retrieval context of a test case."""
@@ -48,6 +50,7 @@ class DeltaSePer(_Metric):
 
     def __init__(self, client: Rerankd | str = ADDRESS, *, threshold: float = 0.1, samples: int = 10) -> None:
         super().__init__(client, _metrics.DeltaSePer(samples), threshold)
+        self.samples = samples
 
 
 class ERag(_Metric):
@@ -55,6 +58,7 @@ class ERag(_Metric):
 
     def __init__(self, client: Rerankd | str = ADDRESS, *, threshold: float = 0.1, annotator: str = "token-f1") -> None:
         super().__init__(client, _metrics.ERag(annotator), threshold)
+        self.annotator = annotator
 
 
 def _inputs(case: LLMTestCase) -> tuple[str, list[str], str]:

@@ -43,13 +43,15 @@ class RerankdRanker:
     def to_dict(self) -> dict[str, Any]:
         """The component as a dictionary."""
         token = self.token.to_dict() if self.token else None
-        return default_to_dict(self, token=token, **self._settings)
+        saved: dict[str, Any] = default_to_dict(self, token=token, **self._settings)
+        return saved
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "RerankdRanker":
         """A component from its dictionary."""
         deserialize_secrets_inplace(data["init_parameters"], keys=["token"])
-        return default_from_dict(cls, data)
+        ranker: RerankdRanker = default_from_dict(cls, data)
+        return ranker
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
