@@ -1,6 +1,6 @@
 import pytest
-from integrations import QUERY, TEXTS
 
+from integrations import QUERY, TEXTS
 from rerankd.batch import COLUMNS, rank_batch
 from rerankd.testing import FakeServer
 

@@ -55,6 +55,10 @@ class TestDeepEval:
         assert asyncio.run(labels.a_measure(self.case())) == pytest.approx(1 / 3)
         assert labels.success is False
         assert labels.measure(self.case(retrieval_context=[])) == 0
+        from deepeval import test_case
+
+        if data := getattr(test_case, "RetrievedContextData", None):
+            assert metric.measure(self.case(retrieval_context=[data(context=TEXTS[1], source="a book")])) == 1.0
         with pytest.raises(ValueError, match="retrieval_context"):
             metric.measure(self.case(retrieval_context=None))
 

@@ -38,7 +38,7 @@ class _Metric(BaseMetric):
 
     def is_successful(self) -> bool:
         """True if the score reaches the threshold."""
-        return self.error is None and self.score is not None and self.score >= self.threshold
+        return self.error is None and self.score is not None and self.score >= (self.threshold or 0)
 
     @property
     def __name__(self) -> str:
@@ -64,4 +64,6 @@ class ERag(_Metric):
 def _inputs(case: LLMTestCase) -> tuple[str, list[str], str]:
     if case.retrieval_context is None or case.expected_output is None:
         raise ValueError("the test case needs retrieval_context and expected_output")
-    return case.input, case.retrieval_context, case.expected_output
+    # An element is a text, or an object with a text and its source.
+    texts = [context if isinstance(context, str) else context.context for context in case.retrieval_context]
+    return case.input, texts, case.expected_output

@@ -37,7 +37,7 @@ class RerankdRanker:
         self._settings = {"address": address, "tls": tls, "timeout": timeout}
         self._settings |= {"top_k": top_k, "method": method, "use_scores": use_scores}
         self.token = token
-        resolve = token.resolve_value if token else None
+        resolve: Any = token.resolve_value if token else None
         self._clients = clients(Rerankd(address, token=resolve, tls=tls, timeout=timeout))
 
     def to_dict(self) -> dict[str, Any]:
