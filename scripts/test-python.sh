@@ -4,7 +4,7 @@
 # if it is set. The others test the wheel with older versions of grpcio and protobuf.
 #
 # With --integrations: tests the adapters to frameworks instead, with the versions in tests/integrations/*.txt, which
-# are about 1 GB. Without it, tests of frameworks that are not installed are skipped.
+# are about 2 GB. Without it, tests of frameworks that are not installed are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -16,7 +16,13 @@ make_environment() {
   # The requirements file is copied last, so an environment without it is incomplete.
   cmp -s "$wanted" "$environment/requirements.txt" && "$environment/bin/python" -c '' 2>/dev/null && return
   "$python" -m venv --clear "$environment"
-  "$environment/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"
+  if [[ $2 = integrations-* ]]; then
+    # pip takes minutes to find versions of so many packages that agree.
+    "$environment/bin/pip" install --quiet --disable-pip-version-check uv==0.13.9
+    "$environment/bin/uv" pip install --quiet --no-cache --python "$environment/bin/python" -r "$wanted"
+  else
+    "$environment/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"
+  fi
   cp "$wanted" "$environment/requirements.txt"
 }
 
