@@ -10,7 +10,10 @@ from rerankd.testing import FakeServer
 README = pathlib.Path(__file__).parents[1] / "README.md"
 
 
-def test_examples(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples(
+    server: FakeServer, stub: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RERANKD", str(stub))
     text = README.read_text()
     scope: dict[str, object] = {}
     printed = []

@@ -237,6 +237,14 @@ def test_tls_and_tokens(tmp_path: pathlib.Path) -> None:
             client.info()
 
 
+def test_launch() -> None:
+    settings = {"limits.queue_seconds": "unlimited", "position_bias.learn": False}
+    with Rerankd.launch(binary=BINARY, settings=settings, wait=SECONDS, timeout=SECONDS) as client:
+        assert client.rerank(QUERY, TEXTS)[0].index == 1
+    with pytest.raises(rerankd.LaunchFailed, match=r"ended with 78: (.|\n)*generator\.thread"):
+        Rerankd.launch(binary=BINARY, settings={"generator.thread": 1})
+
+
 def test_a_server_that_stops_loses_nothing(real: Server) -> None:
     """Last, because it stops the server of the module."""
     with Server() as other:

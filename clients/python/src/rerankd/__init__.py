@@ -31,6 +31,7 @@ from rerankd.errors import (
     Unauthenticated,
     Unavailable,
 )
+from rerankd.launch import LaunchFailed, LocalServer
 from rerankd.types import (
     Answer,
     Compressed,
@@ -66,6 +67,8 @@ __all__ = [
     "Interim",
     "InternalError",
     "InvalidRequest",
+    "LaunchFailed",
+    "LocalServer",
     "Measured",
     "Metrics",
     "NotSetUp",

@@ -18,7 +18,10 @@ from rerankd.errors import RerankdError, from_rpc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from typing_extensions import Self
+
     from rerankd._methods import A, Method, Q
+    from rerankd.launch import LocalServer
     from rerankd.v1 import metrics_pb2, rerank_pb2, utility_pb2
 
 
@@ -37,6 +40,30 @@ class Rerankd(Base):
     ...     client.info().ready
     True
     """
+
+    _server: LocalServer | None = None
+
+    @classmethod
+    def launch(
+        cls,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        binary: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        wait: float = 120.0,
+        timeout: float = 60.0,
+    ) -> Self:
+        """Start a server on this machine and return its client. `close` stops the server.
+
+        `rerankd.LocalServer` explains the arguments. The server also ends with this client and with this process.
+        Copies of the client in other processes call the server, but do not stop it.
+        """
+        from rerankd.launch import LocalServer
+
+        server = LocalServer(model, binary=binary, settings=settings, wait=wait)
+        client = cls(server.address, timeout=timeout)
+        client._server = server
+        return client
 
     def _open(self) -> None:
         # By process. A lock could be held by another thread during a fork.
@@ -302,12 +329,14 @@ class Rerankd(Base):
         return _convert.info(answer)
 
     def close(self) -> None:
-        """Close the connections of this process. A later call opens new ones."""
+        """Close the connections of this process, and stop a launched server. A later call opens new connections."""
         channel = self._channels.pop(os.getpid(), None)
         if channel is not None:
             channel.close()
+        if self._server is not None:
+            self._server.stop()
 
-    def __enter__(self) -> Rerankd:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,79 @@
+"""Batches of data frames and pipelines: Spark, Dask, Ray Data, Beam."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from rerankd import _convert
+from rerankd.client import Rerankd
+from rerankd.errors import RerankdError
+from rerankd.types import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rerankd.types import Result
+
+Batch = TypeVar("Batch")
+LISTS = {"order": "index", "scores": "score", "utilities": "utility"}
+COLUMNS = ("id", *LISTS, "error")
+_shared = functools.cache(Rerankd)
+
+
+def rank_batch(
+    batch: Batch,
+    client: Rerankd | str = "127.0.0.1:50051",
+    *,
+    id: str = "id",  # noqa: A002 - names of columns
+    query: str = "query",
+    passages: str = "passages",
+    scores: str = "",
+    **options: Any,
+) -> Batch:
+    """Rank the passages of every row: of a pandas data frame to a data frame, of other rows (mappings) to a list.
+
+    `id`, `query`, `passages` and `scores` name the columns; `options` are those of `Request`. Every row of the batch
+    has one row in the answer, in the same order: `id`, `order` (the indices of its passages, best first), `scores`,
+    `utilities`, and `error`, which is None or says why the lists are empty. The batches of a process share one client.
+
+    >>> from rerankd.testing import FakeServer
+    >>> rows = [{"id": "a", "query": "rye", "passages": ["wheat", "rye"]}, {"id": "b", "query": "", "passages": ["x"]}]
+    >>> with FakeServer() as server:
+    ...     [(row["id"], row["order"], row["error"]) for row in rank_batch(rows, server.address)]
+    [('a', [1, 0], None), ('b', [], 'query: must not be empty (INVALID_ARGUMENT)')]
+    """
+    source: Any = batch
+    rows: list[Mapping[str, Any]] = source.to_dict("records") if hasattr(batch, "to_dict") else list(source)
+    answers = [dict.fromkeys(COLUMNS) | {"id": row.get(id), **_lists(())} for row in rows]
+    names = query, passages, *([scores] if scores else ())
+    waiting, requests = dict(enumerate(answers)), []
+    for at, row in enumerate(rows):
+        request = _request(str(at), options, *(row.get(name) for name in names))
+        if isinstance(request, Request):
+            requests.append(request)
+        else:
+            waiting.pop(at)["error"] = request
+    try:
+        for answer in (_shared(client) if isinstance(client, str) else client).rerank_many(requests):
+            row = waiting.pop(int(answer.request.id))
+            row |= _lists(answer.ranking or ()) | {"error": str(answer.error) if answer.error else None}
+    except RerankdError as failed:
+        # The stream cannot be opened again, so the rows without an answer have this error.
+        for row in waiting.values():
+            row["error"] = str(failed)
+    return cast("Batch", type(source)(answers, columns=list(COLUMNS)) if hasattr(batch, "to_dict") else answers)
+
+
+def _request(name: str, options: dict[str, Any], query: Any, passages: Any, *scores: Any) -> Request | str:
+    """The request of a row, or why it cannot be sent. On the stream, such a request would end all others."""
+    try:
+        request = Request(query, list(passages), scores=list(*scores) if scores else None, id=name, **options)
+        _convert.rerank_request(request, _convert.passages(request.passages, request.scores))
+    except (TypeError, ValueError) as wrong:
+        return f"{type(wrong).__name__}: {wrong}"
+    return request
+
+
+def _lists(results: Sequence[Result]) -> dict[str, Any]:
+    return {column: [getattr(result, name) for result in results] for column, name in LISTS.items()}
