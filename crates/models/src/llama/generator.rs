@@ -58,9 +58,12 @@ impl<'m> LlamaGenerator<'m> {
         let sequences = MAX_SEQUENCES.min(step);
         let offloaded = super::offloads(settings)?;
         let pads = !offloaded && super::uses_amx();
-        let cells = settings.cells.saturating_add(if pads { TILE } else { 0 });
+        // Padding needs cells, too. llama.cpp warns of a context that is longer than the model's.
+        let trained = usize::try_from(model.n_ctx_train()).unwrap_or(usize::MAX);
+        let all = settings.cells.saturating_add(if pads { TILE } else { 0 }).min(trained.max(settings.cells));
+        let cells = if pads { settings.cells.min(all.saturating_sub(TILE)).max(1) } else { settings.cells };
         let params = LlamaContextParams::default()
-            .with_n_ctx(NonZeroU32::new(narrow("context_tokens", cells)?))
+            .with_n_ctx(NonZeroU32::new(narrow("context_tokens", all)?))
             .with_n_batch(step)
             .with_n_ubatch(step)
             .with_n_seq_max(sequences)
@@ -78,7 +81,7 @@ impl<'m> LlamaGenerator<'m> {
             .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
         // The last sequence is reserved for saving and restoring states, and for padding.
         let sequences = sequences as usize - 1;
-        let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
+        let capacity = Capacity { cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
         let batch = LlamaBatch::new(settings.batch, 1);
