@@ -147,11 +147,15 @@ pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
 
 /// True if llama.cpp multiplies with AMX on this CPU. Its kernels are selected when it is initialised.
 fn uses_amx() -> bool {
-    backend().is_ok_and(|_| {
-        // SAFETY: the function fills and returns a static string. Models load one after another, and only loading calls it.
-        #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper")]
-        let features = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
-        features.to_string_lossy().contains("AMX_INT8 = 1")
+    static USES: OnceLock<bool> = OnceLock::new();
+    // Asked once: the function fills a static string, and models load at the same time.
+    *USES.get_or_init(|| {
+        backend().is_ok_and(|_| {
+            // SAFETY: the function returns a static string, which no other call changes.
+            #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper")]
+            let features = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
+            features.to_string_lossy().contains("AMX_INT8 = 1")
+        })
     })
 }
 
