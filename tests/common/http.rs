@@ -99,6 +99,16 @@ pub fn tokens(folder: &Path, name: &str) -> (Arc<Tokens>, String) {
     (access.unwrap_or_else(|faults| panic!("{faults:?}")).tokens, new.token)
 }
 
+/// A server that asks for a token, and the token.
+pub async fn serve_with_token() -> (Served, String) {
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let admission = Admission::new(queue_length);
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, token) = tokens(folder.path(), "search");
+    let router = http::router(engine.clone(), admission.clone(), options(), tokens);
+    (serve_router(engine, admission, router, Bounds::default()).await, token)
+}
+
 /// Options with a method whose scores do not depend on the other documents of a list.
 pub fn alone() -> HttpOptions {
     HttpOptions { method: methods::find("query-generation"), ..options() }

@@ -55,6 +55,11 @@ fn temporary(folder: &Path) -> Vec<String> {
     names.filter(|name| name.starts_with('.') || name.contains("tmp")).collect()
 }
 
+/// Compares one method on the lists of `file`, with results in `place`.
+fn comparison<'a>(file: &'a str, place: &'a str) -> [&'a str; 8] {
+    ["compare", "--format", "json", file, "--out", place, "--method", "query-generation"]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_on_a_full_disk_are_an_error_and_continue_when_there_is_room() {
     let server = server().await;
@@ -64,18 +69,7 @@ async fn results_on_a_full_disk_are_an_error_and_continue_when_there_is_room() {
         questions(&data);
         let (file, place) = (data.to_str().unwrap(), out.to_str().unwrap());
         let arguments = match command {
-            "compare" => texts(&[
-                "compare",
-                "--format",
-                "json",
-                file,
-                "--out",
-                place,
-                "--method",
-                "query-generation",
-                "--resamples",
-                "0",
-            ]),
+            "compare" => texts(&[&comparison(file, place)[..], &["--resamples", "0"]].concat()),
             _ => {
                 texts(&["evaluate", "--format", "json", file, "--out", place, "--resamples", "0", "--max-tokens", "4"])
             }
@@ -106,18 +100,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
     let place = inside.to_str().unwrap();
     let store = format!("models.store={place}");
     for arguments in [
-        vec![
-            "compare",
-            "--format",
-            "json",
-            file,
-            "--out",
-            place,
-            "--method",
-            "query-generation",
-            "--server",
-            &server.address,
-        ],
+        [&comparison(file, place)[..], &["--server", &server.address]].concat(),
         vec!["evaluate", "--format", "json", file, "--out", place, "--server", &server.address],
         vec!["models", "pull", "smollm2-135m-instruct", "--set", &store],
         vec!["man", "--out", place],

@@ -1,10 +1,8 @@
 //! The page to try the server: its headers, its key, its token, and which pages may call the server.
 
-use prefix_scheduler::call::Admission;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use server::http::HttpOptions;
-use server::transport::Bounds;
 
 use crate::common::Scripted;
 use crate::http;
@@ -92,12 +90,7 @@ async fn without_the_page_its_path_only_ranks() {
 
 #[tokio::test]
 async fn the_page_needs_the_token() {
-    let (engine, _, queue_length) = Scripted::default().engine().await;
-    let admission = Admission::new(queue_length);
-    let folder = tempfile::tempdir().unwrap();
-    let (tokens, token) = http::tokens(folder.path(), "search");
-    let router = server::http::router(engine.clone(), admission.clone(), options(), tokens);
-    let server = http::serve_router(engine, admission, router, Bounds::default()).await;
+    let (server, token) = http::serve_with_token().await;
     let (status, headers, text) = page(&server, &[]).await;
     assert_eq!(status, 401);
     assert_eq!(headers["www-authenticate"], "Bearer");

@@ -33,12 +33,7 @@ async fn sent_in_pieces(server: &http::Served, path: &str, headers: &str) -> Str
 /// The server must not reset the connection while the caller still sends, or the caller never sees the reason.
 #[tokio::test]
 async fn a_refusal_reaches_a_client_that_is_still_sending() {
-    let (engine, _, queue_length) = Scripted::default().engine().await;
-    let admission = Admission::new(queue_length);
-    let folder = tempfile::tempdir().unwrap();
-    let (tokens, token) = http::tokens(folder.path(), "search");
-    let router = server::http::router(engine.clone(), admission.clone(), options(), tokens);
-    let server = http::serve_router(engine, admission, router, Bounds::default()).await;
+    let (server, token) = http::serve_with_token().await;
     let known = format!("authorization: Bearer {token}\r\n");
     for (path, headers, status) in [
         ("/rerank", String::new(), "401 Unauthorized"),

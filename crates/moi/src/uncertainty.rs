@@ -360,7 +360,7 @@ impl Linear<'_> {
         Ok(sum)
     }
 
-    /// The same for a share of noise `g` and a noise variance `κ g`.
+    /// The matrix for a share of noise `g` and a noise variance `κ g`.
     fn at(&self, g: f64, kappa: f64) -> Result<DMatrix<f64>, FitError> {
         let (problem, n) = (self.problem, self.problem.passages);
         let lam = problem.lam * (g / (1.0 - g)) / (self.sigma2 / (1.0 - self.sigma2));

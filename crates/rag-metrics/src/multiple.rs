@@ -27,7 +27,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The same if some tests have no p-value. These are not among the m tests, and stay without one.
+/// [`holm`] if some tests have no p-value. These are not among the m tests, and stay without one.
 #[must_use]
 pub fn holm_of(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     let given: Vec<f64> = p_values.iter().flatten().copied().collect();

@@ -213,7 +213,7 @@ impl Statistics {
         Some(how).filter(|how| how.resamples > 0)
     }
 
-    /// The same for correlations, with a fifth of the resamples because each resample is sorted.
+    /// [`Self::intervals`] for correlations, with a fifth of the resamples because each resample is sorted.
     #[must_use]
     pub fn correlation_intervals(&self) -> Option<Resampling> {
         self.intervals().map(|how| Resampling { resamples: how.resamples.div_ceil(5), ..how })

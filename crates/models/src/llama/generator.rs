@@ -60,8 +60,9 @@ impl<'m> LlamaGenerator<'m> {
         let pads = !offloaded && super::uses_amx();
         // Padding needs cells, too. llama.cpp warns of a context that is longer than the model's.
         let trained = usize::try_from(model.n_ctx_train()).unwrap_or(usize::MAX);
-        let all = settings.cells.saturating_add(if pads { TILE } else { 0 }).min(trained.max(settings.cells));
-        let cells = if pads { settings.cells.min(all.saturating_sub(TILE)).max(1) } else { settings.cells };
+        let padding = if pads { TILE } else { 0 };
+        let all = settings.cells.saturating_add(padding).min(trained.max(settings.cells));
+        let cells = all.saturating_sub(padding);
         let params = LlamaContextParams::default()
             .with_n_ctx(NonZeroU32::new(narrow("context_tokens", all)?))
             .with_n_batch(step)

@@ -175,7 +175,7 @@ fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
     let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
     let expected = [0.01, 0.01 - 0.260_39 * 1.5913, 0.01 - 0.260_39 * 2.2822];
     assert!(near.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{near:?}");
-    // The same holds below the zero.
+    // A best passage just below the zero has the same effect.
     let (below, _) = fusion.values(&[-0.01, -8.02, -9.02], true, 1.0);
     assert!(near.iter().zip(&below).all(|(one, other)| (one - other - 0.02).abs() < 1e-9), "{near:?} {below:?}");
     // Equal utilities have no spread: only the other side decides between them.

@@ -12,8 +12,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The same rounds before the next one. Later rounds may share its first `shares` segments after the prompt
-    /// prefix.
+    /// These rounds before the next one, whose first `shares` segments after the prompt prefix later rounds may
+    /// share.
     #[must_use]
     pub fn of(&self, shares: usize) -> Self {
         Self { held: self.held.clone(), shares }
