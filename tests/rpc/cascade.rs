@@ -82,6 +82,25 @@ async fn the_answer_says_what_each_signal_adds() {
     server.stop().await;
 }
 
+/// A request that would end after its deadline in the third stage is answered from the second.
+#[tokio::test]
+async fn the_third_stage_is_left_out_if_the_deadline_leaves_no_time_for_it() {
+    let server = Scripted { delay: Duration::from_millis(2), ..Scripted::default() }.serve().await;
+    let texts = ["a", "b", "c"].map(|end| "mill ".repeat(40) + end);
+    let settled = Some(v1::MoiOptions { settle_probability: Some(0.9999), ..v1::MoiOptions::default() });
+    let ties = v1::RerankRequest { moi: settled, ..wire("mill", &texts.each_ref().map(String::as_str)) };
+    let mut stages = Vec::new();
+    for seconds in [60, 3] {
+        let mut call = tonic::Request::new(ties.clone());
+        call.set_timeout(Duration::from_secs(seconds));
+        let answer = server.client().await.rerank(call).await.unwrap().into_inner();
+        let late = answer.warnings.iter().any(|warning| warning.contains("the deadline leaves no time"));
+        stages.push((answer.results[0].stage(), late));
+    }
+    assert_eq!(stages, [(v1::Stage::Together, false), (v1::Stage::Alone, true)]);
+    server.stop().await;
+}
+
 /// Each word is in one passage of the list. In the collection one word is in nearly every document, so it says nothing
 /// about relevance.
 #[tokio::test]

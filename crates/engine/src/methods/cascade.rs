@@ -98,7 +98,8 @@ impl Method for Cascade {
         let mixed_model = task.mixed_model.filter(|_| fusion.is_some());
         let (free, read, utilities) = (Vec::new(), Vec::new(), Vec::new());
         let (none, together, done) = (0.0, None, None);
-        let mut running = Running { task, prompt, fusion, mixed_model, free, read, utilities, none, together, done };
+        let mut running =
+            Running { task, prompt, fusion, mixed_model, free, read, utilities, none, together, done, late: false };
         running.choose();
         Ok(Box::new(running))
     }
@@ -125,6 +126,8 @@ struct Running {
     together: Option<Together>,
     /// The outcome of stage 3.
     done: Option<Scored>,
+    /// True if stage 3 was left out because of the deadline.
+    late: bool,
 }
 
 impl Running {
@@ -303,6 +306,9 @@ impl Running {
 const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
                       generator, and utilities and scores say nothing";
 
+/// The warning of a ranking without stage 3.
+const LATE: &str = "the first places are nearly tied, and the deadline leaves no time to score their orders (MOI)";
+
 impl Ranking for Running {
     fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
         match self.mixed_model {
@@ -323,8 +329,9 @@ impl Ranking for Running {
         }
         let Some((_, inner)) = &mut self.together else { return Ok(None) };
         if let Some(prompts) = inner.next(budget, call)? {
-            // The rest of the budget may not suffice; the result of stage 2 is then the answer.
-            if budget.allows(&prompts) {
+            // The rest of the budget, or the time, may not suffice; the result of stage 2 is then the answer.
+            self.late = !budget.in_time(&prompts);
+            if budget.allows(&prompts) && !self.late {
                 return Ok(Some(prompts));
             }
             self.together = None;
@@ -379,6 +386,7 @@ impl Ranking for Running {
         let (alone, mut score_parts) = (self.all_values(&self.utilities), self.score_parts(&self.utilities));
         let (mut unrefined, mut errors, mut fit) = (None, None, None);
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
+        warnings.extend(self.late.then(|| LATE.to_owned()));
         let mut stages = vec![RankingStage::Retriever; self.utilities.len()];
         for &passage in &self.read {
             stages[passage] = RankingStage::Alone;

@@ -34,7 +34,7 @@ use crate::types::MethodRef;
 pub use cascade::placed;
 pub use method::{Interim, Method, Needs, Ranking, Task};
 use pointwise::Pointwise;
-pub use prompts::{Budget, Prompt, PromptShape};
+pub use prompts::{Budget, Due, Prompt, PromptShape};
 pub use scored::Scored;
 pub use scores::Scores;
 pub use yes_no::{not_as_trained, words as yes_no_words};

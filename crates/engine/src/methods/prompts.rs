@@ -54,6 +54,17 @@ pub struct Budget {
     pub context: usize,
     /// Cached prefixes, if time is the bound.
     pub kept: Option<Kept>,
+    /// The time until the deadline of the call, for prompts that an answer does not need; `None` without a deadline.
+    pub due: Option<Due>,
+}
+
+/// What the generator can evaluate until a deadline.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// Tokens at its present speed.
+    pub tokens: usize,
+    /// Cached prefixes.
+    pub kept: Option<Kept>,
 }
 
 impl Budget {
@@ -75,8 +86,15 @@ impl Budget {
     /// Tokens of these prompts that take no time: the restored tokens, except a tenth for copying and attention
     /// (docs/experiments/cache.md).
     pub(crate) fn spared(&self, plan: &Plan) -> usize {
-        let restored = self.kept.as_ref().map_or(0, |kept| kept.tokens(plan));
-        restored - restored / 10
+        spared(self.kept.as_ref(), plan)
+    }
+
+    /// True if these prompts end before the deadline, as far as the speed is known.
+    #[must_use]
+    pub fn in_time(&self, prompts: &[Prompt]) -> bool {
+        let plan = Self::plan(prompts);
+        let takes = |due: &Due| plan.cost().tokens - spared(due.kept.as_ref(), &plan);
+        self.due.as_ref().is_none_or(|due| takes(due) <= due.tokens)
     }
 
     /// True if this many tokens may be planned, of which `spared` take no time.
@@ -99,4 +117,9 @@ impl Budget {
         let cost = plan.cost();
         cost.path_cells <= self.context && self.suffices(cost.tokens, self.spared(&plan))
     }
+}
+
+fn spared(kept: Option<&Kept>, plan: &Plan) -> usize {
+    let restored = kept.map_or(0, |kept| kept.tokens(plan));
+    restored - restored / 10
 }
