@@ -144,6 +144,12 @@ def run_python(page, found, folder, env):
     return f"{page}: {done.stdout}" if done.returncode else None
 
 
+def report(failure):
+    if failure:
+        print(failure, flush=True)
+    return [failure] if failure else []
+
+
 def make_environment():
     wanted = "\n".join(REQUIREMENTS)
     made = ENVIRONMENT / "requirements.txt"
@@ -163,7 +169,7 @@ def free_ports(count):
 
 def test(pages, work):
     ports = {port: str(free) for port, free in zip(("50051", "8080"), free_ports(2))}
-    env = os.environ | {"PATH": f"{BINARY.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(work / "cache"), "ROOT": str(ROOT),
+    env = os.environ | {"PATH": ":".join(map(str, (ENVIRONMENT / "bin", BINARY.parent, ROOT / ".tools/bin", os.environ["PATH"]))), "XDG_CACHE_HOME": str(work / "cache"), "ROOT": str(ROOT),
                         "RERANKD": str(BINARY)}
     store(work / "cache")
     serve = [BINARY, "serve", "--listen", f"127.0.0.1:{ports['50051']}", "--http-listen", f"127.0.0.1:{ports['8080']}"]
@@ -181,19 +187,17 @@ def test(pages, work):
                 text = text.replace("Rerankd()", f'Rerankd("{serve[3]}")')
                 block = (line, language, words, text)
                 begun = time.monotonic()
-                failures.append(check(page, block, folder, env))
+                failures += report(check(page, block, folder, env))
                 if language == "python" and "no-run" not in words:
                     python.append(block)
                 (marked if "no-run" in words else ran)[language] += 1
                 if time.monotonic() - begun > 5:
-                    print(f"{page}:{line}: {time.monotonic() - begun:.0f} s")
+                    print(f"{page}:{line}: {time.monotonic() - begun:.0f} s", flush=True)
             if python:
-                failures.append(run_python(page, python, folder, env))
+                failures += report(run_python(page, python, folder, env))
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait()
-    failures = [one for one in failures if one]
-    print("\n".join(failures))
     for title, counts in ("checked", ran), ("marked no-run", marked):
         print(f"{title}: {sum(counts.values())}", *(f"{count} {language}" for language, count in sorted(counts.items())), sep=", ")
     return bool(failures)
