@@ -6,7 +6,7 @@
 RERANKD names the binary. Each page gets an empty folder with the files that its examples name, one shell per block, and one
 Python process for all its blocks. A word after the language of a block says how to treat it; mdBook ignores the word:
 
-    ```sh no-run        needs a GPU, Docker, root or files of the reader: only its syntax is checked
+    ```sh no-run        needs a GPU, Docker, root or models of the reader: only syntax and options of rerankd are checked
 
 JSON and YAML are parsed, TOML is checked by `rerankd check-config`. `make TARGET` in a block only checks that the target exists,
 and `rerankd serve` stops as soon as the server is ready.
@@ -29,7 +29,7 @@ PAGES = ["README.md", "clients/python/README.md", *sorted(
     str(page.relative_to(ROOT)) for folder in ("tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))]
 BINARY = Path(os.environ.get("RERANKD") or ROOT / "target/release/rerankd").absolute()
 ENVIRONMENT = ROOT / "target/docs-python"
-REQUIREMENTS = ["cohere==7.3.1", "numpy==2.3.5", "pyyaml==6.0.3", "requests==2.32.5", str(ROOT / "clients/python")]
+REQUIREMENTS = ["cohere==7.3.1", "grpcio==1.85.1", "numpy==2.3.5", "protobuf==7.36.2", "pyyaml==6.0.3", "requests==2.32.5"]
 SHELL = """set -euo pipefail
 make() { command make --no-print-directory -C "$ROOT" -n "$@" >/dev/null; }
 curl() { command curl --silent --show-error --fail-with-body "$@"; }
@@ -54,7 +54,7 @@ for title, line, text in json.load(open(sys.argv[1])):
 
 def blocks(page):
     """The fenced blocks of a page: line of the fence, language, words behind it, text."""
-    found = re.finditer(r"^( *)```(\w+)(.*)\n((?:.*\n)*?)\1```$", (ROOT / page).read_text(), re.M)
+    found = re.finditer(r"^( *)```(sh|console|python|json|toml|yaml)\b(.*)\n((?:.*\n)*?)\1```$", (ROOT / page).read_text(), re.M)
     for one in found:
         text = re.sub(f"^{one[1]}", "", one[4], flags=re.M)
         yield one.string.count("\n", 0, one.start()) + 1, one[2], one[3].split(), text
@@ -64,25 +64,26 @@ def write_files(folder):
     """The files that the examples name, with few and short lists."""
     demo = ROOT / "models/demo"
     questions = [json.loads(line) for line in (demo / "questions.jsonl").read_text().splitlines()]
-    for number, one in enumerate(questions):
+    for one in questions:
         one["passages"] = one["passages"][:3]
         for place, passage in enumerate(one["passages"]):
             passage["score"] = 3.0 - place
     # Calibration needs ten lists.
     lists = "".join(json.dumps(one | {"id": f"{one['id']}-{copy}"}) + "\n" for copy in "ab" for one in questions)
-    one = json.dumps(questions[0]) + "\n"
+    one, few = json.dumps(questions[0]) + "\n", "".join(lists.splitlines(keepends=True)[:3])
     documents = {passage["id"]: passage for one in questions for passage in one["passages"]}
     corpus = "".join(json.dumps({"_id": name, "text": passage["text"]}) + "\n" for name, passage in documents.items())
     queries = [(one["id"], one["question"]) for one in questions]
     run = "".join(f"{one['id']} Q0 {p['id']} {place} {p['score']} bm25\n" for one in questions for place, p in enumerate(one["passages"]))
-    judgements = "".join(f"{one['id']} 0 {p['id']} {int(p['supporting'])}\n" for one in questions for p in one["passages"])
-    beir = "query-id\tcorpus-id\tscore\n" + "".join("\t".join(line.split()[::2][:1] + line.split()[2:]) + "\n" for line in judgements.splitlines())
+    judged = [(one["id"], p["id"], str(int(p["supporting"]))) for one in questions for p in one["passages"]]
+    beir = "".join("\t".join(row) + "\n" for row in [("query-id", "corpus-id", "score"), *judged])
+    claim = {"question": "The Senn rises on Callow Moor.", "answers": ["SUPPORTS"], "passages": questions[1]["passages"]}
+    text = {"question": "The team won the cup.", "answers": ["sports"], "passages": questions[1]["passages"]}
     texts = {
-        "passages.jsonl": (demo / "passages.jsonl").read_text(), "questions.jsonl": one, "labelled.jsonl": lists,
-        "heldout.jsonl": lists, "lists-of-three.jsonl": lists, "corpus.jsonl": corpus, "bm25.run": run, "dense.run": run,
-        "reranked.run": run, "qrels.txt": judgements, "queries.tsv": "".join("\t".join(pair) + "\n" for pair in queries),
-        "claims.jsonl": json.dumps({"question": "The Senn rises on Callow Moor.", "answers": ["SUPPORTS"], "passages": questions[1]["passages"]}) + "\n",
-        "texts.jsonl": json.dumps({"question": "The team won the cup.", "answers": ["sports"], "passages": questions[1]["passages"]}) + "\n",
+        "passages.jsonl": (demo / "passages.jsonl").read_text(), "questions.jsonl": one, "labelled.jsonl": few,
+        "heldout.jsonl": few, "lists-of-three.jsonl": few, "corpus.jsonl": corpus, "bm25.run": run, "dense.run": run,
+        "reranked.run": run, "qrels.txt": "".join(f"{query} 0 {document} {label}\n" for query, document, label in judged), "queries.tsv": "".join("\t".join(pair) + "\n" for pair in queries),
+        "claims.jsonl": json.dumps(claim) + "\n", "texts.jsonl": json.dumps(text) + "\n",
         "examples.jsonl": json.dumps({"passage": "Rye flour absorbs water.", "query": "What absorbs water?"}) + "\n",
         "scifact/queries.jsonl": "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in queries),
         "models/demo/passages.jsonl": (demo / "passages.jsonl").read_text(), "models/demo/questions.jsonl": one,
@@ -106,48 +107,54 @@ def store(cache):
             (cache / "rerankd/models" / entry.name).symlink_to(entry)
 
 
-def check(page, block, folder, env):
-    """What is wrong with a block, or None. Python is only compiled here."""
-    line, language, words, text = block
-    name = f"{page}:{line}"
-    try:
-        if language == "json":
-            decoder, rest = json.JSONDecoder(), text.strip()
-            while rest:
-                rest = rest[decoder.raw_decode(rest)[1]:].strip()
-        elif language == "yaml":
-            subprocess.run([ENVIRONMENT / "bin/python", "-c", "import sys, yaml; yaml.safe_load(sys.stdin)"], input=text, text=True,
-                           check=True, capture_output=True)
-        elif language == "toml":
-            (folder / "block.toml").write_text(text)
-            subprocess.run(["rerankd", "check-config", "--config", "block.toml"], text=True, check=True, capture_output=True, cwd=folder, env=env)
-        elif language == "python":
-            compile(text, name, "exec")
-        elif language in ("sh", "console"):
-            if language == "console":
-                text = "\n".join(re.findall(r"^\$ (.*)", text, re.M))
-            command = ["bash", "-n"] if "no-run" in words else ["bash", "-s"]
-            subprocess.run(command, input=SHELL + text, text=True, check=True, cwd=folder, env=env, timeout=120,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        return None
-    except subprocess.CalledProcessError as error:
-        return f"{name}: exit code {error.returncode}\n{error.stdout or ''}{error.stderr or ''}"
-    except (ValueError, SyntaxError, subprocess.TimeoutExpired) as error:
-        return f"{name}: {error}"
+def run(command, text, folder, env):
+    subprocess.run(command, input=text, text=True, check=True, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def check(block, folder, env):
+    """Raises an error if something is wrong with a block. Python is only compiled here."""
+    _, language, words, text = block
+    if language == "json":
+        decoder, rest = json.JSONDecoder(), text.strip()
+        while rest:
+            rest = rest[decoder.raw_decode(rest)[1]:].strip()
+    elif language == "yaml":
+        run(["python", "-c", "import sys, yaml; yaml.safe_load(sys.stdin)"], text, folder, env)
+    elif language == "toml":
+        (folder / "block.toml").write_text(text)
+        run(["rerankd", "check-config", "--config", "block.toml"], "", folder, env)
+    elif language == "python":
+        compile(text, language, "exec")
+    elif "no-run" in words:
+        run(["bash", "-n"], text, folder, env)
+        # A wrong option is refused before the help is printed.
+        for command in re.findall(r"^(?:(?:sudo|RERANKD_|rerankd-gpu).*\s)?(rerankd [^|>#\n]*)", text.replace("\\\n", ""), re.M):
+            run(["bash", "-c", f"{command} --help"], "", folder, env)
+    else:
+        shown = re.findall(r"^\$ (.*)", text, re.M) if language == "console" else [text]
+        run(["bash", "-s"], SHELL + "\n".join(shown), folder, env)
 
 
 def run_python(page, found, folder, env):
     """Runs the blocks of a page in one process, because later ones use the names of earlier ones."""
     (folder / "blocks.json").write_text(json.dumps([(page, line, text) for line, _, _, text in found]))
-    done = subprocess.run([ENVIRONMENT / "bin/python", "-c", PYTHON, "blocks.json"], cwd=folder, env=env, text=True, timeout=120,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return f"{page}: {done.stdout}" if done.returncode else None
+    run(["python", "-c", PYTHON, "blocks.json"], "", folder, env)
 
 
-def report(failure):
-    if failure:
-        print(failure, flush=True)
-    return [failure] if failure else []
+def failed(name, action, *arguments):
+    """1 if the action raises an error, which is printed."""
+    begun = time.monotonic()
+    try:
+        action(*arguments)
+        return 0
+    except subprocess.CalledProcessError as error:
+        print(f"{name}: exit code {error.returncode}\n{error.stdout}", flush=True)
+    except (ValueError, SyntaxError) as error:
+        print(f"{name}: {error}", flush=True)
+    finally:
+        if time.monotonic() - begun > 5:
+            print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
+    return 1
 
 
 def make_environment():
@@ -169,13 +176,13 @@ def free_ports(count):
 
 def test(pages, work):
     ports = {port: str(free) for port, free in zip(("50051", "8080"), free_ports(2))}
-    env = os.environ | {"PATH": ":".join(map(str, (ENVIRONMENT / "bin", BINARY.parent, ROOT / ".tools/bin", os.environ["PATH"]))), "XDG_CACHE_HOME": str(work / "cache"), "ROOT": str(ROOT),
-                        "RERANKD": str(BINARY)}
+    path = [ENVIRONMENT / "bin", BINARY.parent, ROOT / ".tools/bin", os.environ["PATH"]]
+    env = os.environ | {"PATH": ":".join(map(str, path)), "PYTHONPATH": str(ROOT / "clients/python/src"), "RERANKD": str(BINARY),
+                        "ROOT": str(ROOT), "XDG_CACHE_HOME": str(work / "cache")}
     store(work / "cache")
     serve = [BINARY, "serve", "--listen", f"127.0.0.1:{ports['50051']}", "--http-listen", f"127.0.0.1:{ports['8080']}"]
-    log = open(work / "log", "w+")
-    server = subprocess.Popen(serve, stderr=log, env=env)
-    failures, ran, marked = [], Counter(), Counter()
+    server = subprocess.Popen([*serve, "--set", "log.filter=warn"], env=env)
+    failures, ran, marked = 0, Counter(), Counter()
     try:
         subprocess.run([BINARY, "health", "--server", serve[3], "--wait", "60"], check=True, stdout=subprocess.DEVNULL)
         for page in pages:
@@ -183,26 +190,20 @@ def test(pages, work):
             folder.mkdir()
             write_files(folder)
             for line, language, words, text in blocks(page):
-                if language == "text":
-                    continue
                 text = re.sub(r"(127\.0\.0\.1|localhost):(50051|8080)\b", lambda one: f"{one[1]}:{ports[one[2]]}", text)
-                text = text.replace("Rerankd()", f'Rerankd("{serve[3]}")')
-                block = (line, language, words, text)
-                begun = time.monotonic()
-                failures += report(check(page, block, folder, env))
+                block = (line, language, words, text.replace("Rerankd()", f'Rerankd("{serve[3]}")'))
+                failures += failed(f"{page}:{line}", check, block, folder, env)
                 if language == "python" and "no-run" not in words:
                     python.append(block)
                 (marked if "no-run" in words else ran)[language] += 1
-                if time.monotonic() - begun > 5:
-                    print(f"{page}:{line}: {time.monotonic() - begun:.0f} s", flush=True)
-            if python:
-                failures += report(run_python(page, python, folder, env))
+            failures += failed(page, run_python, page, python, folder, env)
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait()
     for title, counts in ("checked", ran), ("marked no-run", marked):
         print(f"{title}: {sum(counts.values())}", *(f"{count} {language}" for language, count in sorted(counts.items())), sep=", ")
-    return bool(failures)
+    print(f"{failures} failed")
+    return failures > 0
 
 
 make_environment()
