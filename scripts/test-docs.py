@@ -79,7 +79,10 @@ def write_files(folder):
     beir = "".join("\t".join(row) + "\n" for row in [("query-id", "corpus-id", "score"), *judged])
     claim = {"question": "The Senn rises on Callow Moor.", "answers": ["SUPPORTS"], "passages": questions[1]["passages"]}
     text = {"question": "The team won the cup.", "answers": ["sports"], "passages": questions[1]["passages"]}
+    sample = {"text": "Senn", "log_likelihood": -1.0, "tokens": 2}
+    belief = {"question": "which river", "references": ["Senn"], "with": [sample, sample], "without": [sample, sample]}
     texts = {
+        "belief.json": json.dumps(belief),
         "passages.jsonl": (demo / "passages.jsonl").read_text(), "questions.jsonl": one, "labelled.jsonl": few,
         "heldout.jsonl": few, "lists-of-three.jsonl": few, "corpus.jsonl": corpus, "bm25.run": run, "dense.run": run,
         "reranked.run": run, "qrels.txt": "".join(f"{query} 0 {document} {label}\n" for query, document, label in judged), "queries.tsv": "".join("\t".join(pair) + "\n" for pair in queries),
