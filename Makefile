@@ -4,13 +4,14 @@
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
 # make test-python    check and test the Python package of clients/python
+# make test-docs      run the examples of the documentation against a server with the default models
 # make test-distil    train a tiny model with models/distil; installs torch once
 # make nightly     run the slow checks that rarely fail: other features, the image, licences, a minute of fuzzing
 # make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -45,7 +46,7 @@ demo: setup
 serve: setup
 	@$(BINARY) serve $(if $(HTTP),--http-listen $(HTTP)) $(if $(MODEL),--model $(MODEL))
 
-test test-clients test-python test-distil test-helm: PROFILE = dev
+test test-clients test-python test-docs test-distil test-helm: PROFILE = dev
 
 test: entailment
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -55,6 +56,9 @@ test-clients: entailment
 
 test-python: entailment
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-python.sh
+
+test-docs: entailment
+	@RERANKD=$(CURDIR)/$(BINARY) python3 scripts/test-docs.py
 
 test-distil: setup
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh
