@@ -91,15 +91,15 @@ impl EvaluateRequest {
         if let Some(index) = self.provenance.iter().position(|label| !label.is_finite() || *label < 0.0) {
             return invalid(&format!("provenance[{index}]"), "must be a finite number of at least 0".into());
         }
-        if self.end_to_end && !self.has(Annotator::scores_answers) {
-            return invalid("end_to_end", "needs an annotator that scores answers".into());
-        }
         if !self.label_passages {
             let labels = |annotator: &&Annotator| !annotator.scores_answers();
             if let Some(annotator) = self.annotators.iter().find(labels) {
                 let problem = format!("{} labels passages, and answers_only leaves labels out", annotator.name());
                 return invalid("annotators", problem);
             }
+        }
+        if self.end_to_end && !self.has(Annotator::scores_answers) {
+            return invalid("end_to_end", "needs an annotator that scores answers".into());
         }
         let most = MOST_RANKINGS.min(limits.orders);
         if self.rankings.len() > most {

