@@ -42,6 +42,7 @@ fn lists(path: &Path, last: bool) {
     let line = |number: usize| {
         let mut list = list(number, false);
         if !last {
+            list["passages"][3]["score"] = json!(20.0);
             list["passages"].as_array_mut().unwrap().reverse();
         }
         format!("{list}\n")
@@ -112,12 +113,13 @@ fn a_comparison_has_a_gate() {
     runtime.block_on(server.stop());
 }
 
-/// The scripted generator repeats the letter of the first passage: "zzz" if that is the supporting one.
+/// The scripted generator repeats the letter of the first passage: z if that is the supporting one.
 fn questions(path: &Path, supporting: usize) {
     let line = |number: usize| {
         let mut passages: Vec<Value> = ["q", "v", "j"].map(|letter| json!({ "text": letter.repeat(200) })).to_vec();
         passages.insert(supporting, json!({ "text": "z".repeat(200), "supporting": true }));
-        json!({ "id": format!("q{number}"), "question": "zzj", "answers": ["zzzzzzzzzzz"], "passages": passages })
+        let answers: Vec<String> = (1..20).map(|length| "z".repeat(length)).collect();
+        json!({ "id": format!("q{number}"), "question": "zzj", "answers": answers, "passages": passages })
     };
     std::fs::write(path, (0..3).map(|number| format!("{}\n", line(number))).collect::<String>()).unwrap();
 }

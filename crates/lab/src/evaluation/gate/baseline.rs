@@ -67,30 +67,19 @@ impl Baseline {
     /// [`StudyError::Input`] if it is not a baseline of this version.
     pub fn read(path: &Path) -> Result<Self, StudyError> {
         let bad = |problem: &str| {
-            let next = "write one with --save-baseline";
-            refused(OPTION, &format!("{}: {problem}; {next}", path.display()))
+            StudyError::Input(format!("{OPTION}: {}: {problem}; write one with --save-baseline", path.display()))
         };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) => return bad(&error.to_string()),
-        };
-        let value: Value = match serde_json::from_str(&text) {
-            Ok(value) => value,
-            Err(error) => return bad(&format!("invalid JSON: {error}")),
-        };
+        let text = std::fs::read_to_string(path).map_err(|error| bad(&error.to_string()))?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| bad(&format!("invalid JSON: {error}")))?;
         if value["format"] != FORMAT {
-            return bad(&format!("its format is {}, not {FORMAT:?}", shown(value.get("format"))));
+            return Err(bad(&format!("its format is {}, not {FORMAT:?}", shown(value.get("format")))));
         }
-        match serde_json::from_value::<Self>(value) {
-            Ok(baseline) => {
-                let lengths = baseline.values.values().flat_map(BTreeMap::values).map(Vec::len);
-                if lengths.into_iter().any(|length| length != baseline.questions.len()) {
-                    return bad("it does not have a value for each question");
-                }
-                Ok(baseline)
-            }
-            Err(error) => bad(&error.to_string()),
+        let baseline: Self = serde_json::from_value(value).map_err(|error| bad(&error.to_string()))?;
+        let mut series = baseline.values.values().flat_map(BTreeMap::values);
+        if series.any(|values| values.len() != baseline.questions.len()) {
+            return Err(bad("it does not have a value for each question"));
         }
+        Ok(baseline)
     }
 
     /// Writes a file.
@@ -141,12 +130,10 @@ impl Baseline {
             let problem = format!("has no system {:?}, only {}", series.system, systems.join(", "));
             return refused(OPTION, &problem);
         };
-        match metrics.get(&series.metric) {
-            Some(values) => Ok(values),
-            None => {
-                let names: Vec<&str> = metrics.keys().map(String::as_str).collect();
-                refused(OPTION, &format!("has no metric {:?}, only {}", series.metric, names.join(", ")))
-            }
-        }
+        let Some(values) = metrics.get(&series.metric) else {
+            let names: Vec<&str> = metrics.keys().map(String::as_str).collect();
+            return refused(OPTION, &format!("has no metric {:?}, only {}", series.metric, names.join(", ")));
+        };
+        Ok(values)
     }
 }
