@@ -21,7 +21,7 @@ pub(super) struct GateArgs {
     baseline: Option<PathBuf>,
     /// With --baseline: exit with 3 if a metric dropped by more beyond noise: if the interval of the paired difference
     /// lies below -VALUE. May be repeated, as METRIC=VALUE; without METRIC it is the verdict's metric [default: 0].
-    #[arg(long, value_name = "[[SYSTEM:]METRIC=]VALUE", requires = "baseline", value_parser = drop)]
+    #[arg(long, value_name = "[[SYSTEM:]METRIC=]VALUE", requires = "baseline", value_parser = fall)]
     max_drop: Vec<Bound>,
     /// Write the values of this run as a baseline, unless the gate fails.
     #[arg(long, value_name = "FILE")]
@@ -39,7 +39,7 @@ fn floor(text: &str) -> Result<Bound, String> {
     if bound.name.is_empty() { Err("must be METRIC=VALUE, as in nDCG@10=0.8".to_owned()) } else { Ok(bound) }
 }
 
-fn drop(text: &str) -> Result<Bound, String> {
+fn fall(text: &str) -> Result<Bound, String> {
     let bound = Bound::parse(text)?;
     if bound.value < 0.0 { Err("must be at least 0".to_owned()) } else { Ok(bound) }
 }

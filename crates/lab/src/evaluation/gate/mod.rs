@@ -163,13 +163,13 @@ impl Subject {
             (0..self.series.len()).filter(|&at| holds(&self.series[at])).collect()
         };
         let same = |one: &Series, name: &str| self.canonical(&one.metric) == self.canonical(name);
-        let mut found = of(&|one| one.bounded && if name.is_empty() { one.main } else { same(one, name) });
+        let every = of(&|one| one.bounded && if name.is_empty() { one.main } else { same(one, name) });
         // A system's name may hold a colon.
-        for (at, _) in name.match_indices(':').filter(|_| found.is_empty()).collect::<Vec<_>>() {
+        let of_one = name.match_indices(':').map(|(at, _)| {
             let (system, metric) = (&name[..at], &name[at + 1..]);
-            found.extend(of(&|one| one.system == system && same(one, metric)));
-        }
-        if !found.is_empty() {
+            of(&|one| one.system == system && same(one, metric))
+        });
+        if let Some(found) = std::iter::once(every).chain(of_one).find(|found| !found.is_empty()) {
             return Ok(found);
         }
         let names = |of: fn(&Series) -> &String| {

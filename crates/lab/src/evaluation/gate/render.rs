@@ -35,7 +35,8 @@ impl Judged {
     pub fn summary(&self) -> String {
         let row = |check: &Check| {
             let result = if check.failure.is_some() { "failed" } else { "passed" };
-            [&check.system, &check.metric, &check.bound, &check.found, result].map(|cell| cell.to_string()).to_vec()
+            let cells = [check.system.as_str(), &check.metric, &check.bound, &check.found, result];
+            cells.map(str::to_owned).to_vec()
         };
         let head = ["system", "metric", "bound", "found", "result"];
         let table = markdown(&Table::new("", head, self.checks.iter().map(row).collect()));

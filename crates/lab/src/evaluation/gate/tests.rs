@@ -88,7 +88,7 @@ fn bounds_name_metrics_of_every_system_or_of_one() {
     assert_eq!(select("nDCG@5"), Err(said.to_owned()));
     let labels = ["provenance/nDCG@10", "token-f1/nDCG@10", "token-f1"];
     let series = labels.map(|metric| Series { metric: metric.to_owned(), ..subject.series[1].clone() });
-    let labelled = |annotator| Subject { series: series.to_vec(), annotator, ..super::tests::subject(2) };
+    let labelled = |annotator| Subject { series: series.to_vec(), annotator, ..self::subject(2) };
     let select = |annotator, name| labelled(annotator).select("", name).ok();
     assert_eq!(select(Some("provenance"), "nDCG@10"), Some(vec![0]));
     assert_eq!(select(None, "nDCG@10"), None, "either annotator may be meant");
@@ -106,8 +106,7 @@ fn unlike_things_are_not_compared_and_changes_are_named() {
         statistics: STATISTICS,
         ..Gate::default()
     };
-    let with = |key: &str, value: &str, now: Subject| {
-        let mut now = now;
+    let with = |key: &str, value: &str, mut now: Subject| {
         now.settings.insert(key.to_owned(), json!(value));
         now
     };
