@@ -40,3 +40,22 @@ fn the_readme_of_the_chart_has_the_text_of_its_source() {
         assert!(rows.iter().any(|row| row.contains(line)), "no row says: {line}");
     }
 }
+
+/// The example of docs/how-to/gate.md is YAML, and the program takes its options.
+#[test]
+fn the_example_workflow_runs_commands_that_exist() {
+    use saphyr::{LoadableYamlNode, Yaml};
+    let page = file("docs/how-to/gate.md");
+    let example = page.split_once("```yaml\n").unwrap().1.split_once("```").unwrap().0;
+    let documents = Yaml::load_from_str(example).unwrap();
+    let steps = documents[0]["jobs"]["gate"]["steps"].as_sequence().unwrap();
+    let runs = |step: &Yaml<'_>| step.as_mapping_get("run").and_then(Yaml::as_str).map(str::to_owned);
+    let commands: Vec<String> = steps.iter().filter_map(runs).filter(|run| run.starts_with("rerankd ")).collect();
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    for command in commands {
+        // Arguments before --help are checked.
+        let arguments = command.split_whitespace().skip(1).chain(["--help"]);
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_rerankd")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

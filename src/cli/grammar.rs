@@ -15,9 +15,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Headings of options with the names of their arguments. Other options stand below "Options".
-const HEADINGS: [(&str, &str); 8] = [
+const HEADINGS: [(&str, &str); 9] = [
     ("Input", "lists limit skip run queries corpus qrels split relevance_threshold concurrency unjudged"),
     ("Output", "format texts explain top_n score_threshold only_helpful tag out restart samples per_query mixes"),
+    ("Quality gate", "fail_under baseline max_drop save_baseline junit summary"),
     ("Server", "server ca cert key token_file"),
     ("Limits", "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate max_tokens"),
     (

@@ -46,7 +46,7 @@ use files::FileError;
     name = "rerankd",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 bad usage or input, 69 server not reachable, 75 stopped before every call was answered, 78 bad configuration."
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad usage or input, 3 quality gate failed, 69 server not reachable, 75 stopped before every call was answered, 78 bad configuration."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -134,6 +134,9 @@ enum Failure {
     /// Bad usage or input, or a request that the models are not set up for; exit code 2.
     #[error("{0}")]
     Input(String),
+    /// A bound of a quality gate does not hold; exit code 3.
+    #[error("{0}")]
+    Gate(String),
     /// No server at the address; exit code 69.
     #[error("{0}")]
     Unreachable(String),
@@ -153,6 +156,7 @@ impl Failure {
         match self {
             Self::Other(_) => 1,
             Self::Input(_) => 2,
+            Self::Gate(_) => 3,
             Self::Unreachable(_) => 69,
             Self::Cut(_) => 75,
             Self::Config(_) => 78,

@@ -46,7 +46,7 @@ fn write(folder: &Path, name: &str, lines: &[Value]) -> String {
 fn analyse(kind: &str, data: &str, more: &[&str]) -> BTreeMap<String, Value> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out").display().to_string();
-    let asked = ["analyse", "--format", "json", kind, data, "--out", &out, "--samples", "3", "--resamples", "50"];
+    let asked = ["analyse", "--format", "json", kind, data, "--out", &out, "--count", "3", "--resamples", "50"];
     let done = run(&[&asked[..], more].concat());
     assert!(done.status.success(), "{}", error(&done));
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();

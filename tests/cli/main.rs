@@ -26,6 +26,7 @@ mod distil;
 mod evaluate;
 mod evaluate_context;
 mod evaluate_runs;
+mod gate;
 #[path = "../common/gguf.rs"]
 mod gguf;
 #[path = "../common/labelled.rs"]

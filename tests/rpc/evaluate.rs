@@ -98,6 +98,32 @@ async fn end_to_end_answers_come_from_the_contexts_and_metrics_from_the_rankings
     server.stop().await;
 }
 
+/// Their scores are those of the same answers beside labels, for fewer tokens.
+#[tokio::test]
+async fn answers_alone_are_scored_without_labels() {
+    let server = server().await;
+    let annotators = [Annotator::TokenF1, Annotator::Containment, Annotator::DeltaSeperSoft];
+    let rankings = vec![subset(&[3, 0, 1]), subset(&[])];
+    let both = v1::EvaluateRetrievalRequest { end_to_end: true, rankings, ..request(&annotators) };
+    let alone = v1::EvaluateRetrievalRequest { end_to_end: false, answers_only: true, ..both.clone() };
+    let mut utilities = utilities(&server).await;
+    let both = utilities.evaluate_retrieval(both).await.unwrap().into_inner();
+    let answer = utilities.evaluate_retrieval(alone.clone()).await.unwrap().into_inner();
+    assert!(answer.labels.is_empty() && answer.passage_answers.is_empty(), "{answer:?}");
+    let end_to_end = |answer: &v1::EvaluateRetrievalResponse| {
+        let of = |ranking: &v1::RankingScores| ranking.scores.iter().map(|one| one.end_to_end).collect::<Vec<_>>();
+        answer.rankings.iter().map(|ranking| (of(ranking), ranking.answer.clone().unwrap().text)).collect::<Vec<_>>()
+    };
+    assert_eq!(end_to_end(&answer), end_to_end(&both));
+    assert!(answer.rankings.iter().flat_map(|ranking| &ranking.scores).all(|scores| scores.metrics.is_empty()));
+    let read = |answer: &v1::EvaluateRetrievalResponse| answer.usage.as_ref().map(|usage| usage.naive_tokens).unwrap();
+    assert!(read(&answer) < read(&both), "{} {}", read(&answer), read(&both));
+    let labels = v1::EvaluateRetrievalRequest { annotators: numbers(&[Annotator::Provenance]), ..alone };
+    let refused = utilities.evaluate_retrieval(labels).await.unwrap_err();
+    assert_eq!(refused.message(), "annotators: provenance labels passages, and answers_only leaves labels out");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn every_annotator_labels_every_passage_from_one_plan() {
     let server = server().await;

@@ -173,18 +173,20 @@ impl Size {
         let contexts = request.whole_contexts();
         let whole = contexts.iter().map(read).fold(0, usize::saturating_add);
         let free = if request.has(Annotator::is_delta) { context } else { 0 };
-        let alone = context.saturating_mul(passages).saturating_add(whole).saturating_add(free);
+        let labelled = if request.label_passages { passages } else { 0 };
+        let single = if request.label_passages { bytes(&request.passages, request.passage_tokens) } else { 0 };
+        let alone = context.saturating_mul(labelled).saturating_add(whole).saturating_add(free);
         let judged = request.annotators.contains(&Annotator::AnswerJudgement);
         let references: usize = request.references.iter().map(String::len).fold(0, usize::saturating_add);
         // The answers are short compared with the references.
-        let answers = passages.saturating_add(contexts.len());
+        let answers = labelled.saturating_add(contexts.len());
         let judging = if judged { references.saturating_add(FRAME.saturating_mul(answers)) } else { 0 };
-        let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone).saturating_add(judging);
+        let total = single.saturating_add(alone).saturating_add(judging);
         let variant = option(END_TO_END, request.end_to_end)
             | option(JUDGED, judged)
             | option(BELIEF, request.has(Annotator::is_belief));
         let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
-        Self::new("evaluate", variant, passages, total, most)
+        Self::new(if request.label_passages { "evaluate" } else { "answer" }, variant, passages, total, most)
     }
 }
 

@@ -23,7 +23,7 @@ use lab::study::Event;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd analyse position-bias lists.jsonl.gz --limit 40 --out bias\n  \
                         rerankd analyse position-bias lists.jsonl --passages 10 --format json\n  \
-                        rerankd analyse sample-size lists.jsonl --samples 20\n  \
+                        rerankd analyse sample-size lists.jsonl --count 20\n  \
                         rerankd analyse utility-by-depth lists.jsonl --passages 20 --depths 1,5\n  \
                         rerankd analyse erag-correlation claims.jsonl --task fact-verification\n\n\
                         Each analysis is described in docs/experiments/papers.md.")]
@@ -41,9 +41,9 @@ pub(in crate::cli) struct AnalyseArgs {
     passages: Option<u32>,
     #[command(flatten)]
     task: TaskArgs,
-    /// Sampled answers per prompt, for analyses that sample; at most 100.
-    #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
-    samples: u32,
+    /// Samples per prompt, for analyses that sample; at most 100.
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    count: u32,
     /// Repetitions with other seeds, for analyses of stability; at most 100.
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
@@ -62,7 +62,7 @@ impl AnalyseArgs {
             task: self.task.task(),
             passages: self.passages.map(number),
             passage_tokens: self.study.passage_tokens,
-            samples: number(self.samples),
+            samples: number(self.count),
             repeats: number(self.repeats),
             depths,
             threshold: self.study.relevance_threshold,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::gate::GateArgs;
 use super::shared::StudyArgs;
 use crate::cli::opening::OpeningArgs;
 use crate::cli::{Failure, SettingsArgs, backend, models, output};
@@ -41,6 +42,7 @@ use prefix_scheduler::model::PromptFormat;
                         rerankd compare labelled.jsonl --method all --server 127.0.0.1:50051 --format json\n  \
                         rerankd compare labelled.jsonl --method cascade --latency-budget-ms 500\n  \
                         rerankd compare labelled.jsonl --server gpu:50051 --concurrency 16\n  \
+                        rerankd compare labelled.jsonl --method cascade --fail-under nDCG@10=0.8\n  \
                         rerankd compare claims.jsonl --method query-generation --examples examples.jsonl\n  \
                         rerankd compare labelled.jsonl --method query-generation,cascade --frames jinja,plain\n  \
                         rerankd compare labelled.jsonl --set scorer.model=small.gguf --method cascade --by-generator")]
@@ -75,6 +77,8 @@ pub(in crate::cli) struct CompareArgs {
     /// Sign flips of p-values, and resamples of intervals of differences; 0 for neither and no verdict.
     #[arg(long, default_value_t = 10_000)]
     test_resamples: usize,
+    #[command(flatten)]
+    gate: GateArgs,
 }
 
 /// The methods that are compared if none is named, in addition to the methods of other served models.
@@ -114,6 +118,7 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     telemetry::install(&config, true);
     let settings = args.settings()?;
     settings.check()?;
+    let gate = args.gate.gate(settings.statistics)?;
     let data = args.study.sources(&args.data, Empty::Ranked).load()?;
     output::warn(&data.warnings);
     let study = &args.study;
@@ -125,7 +130,9 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let mut following = args.study.following(data.questions.len(), "intervals and comparisons");
     let show = |event: Event<'_>| following.show(&event);
     let (folder, restart) = (args.study.out.as_deref(), args.study.restart);
-    let finished = compare::run(&settings, &data, &backend, folder, restart, show).await;
+    let finished = compare::run(&settings, &data, &backend, (folder, restart), &gate, show).await;
     following.finish();
-    args.study.show(&finished?, "requests")
+    let (finished, judged) = finished?;
+    let shown = args.study.show(&finished, "requests");
+    args.gate.finish(&judged).and(shown)
 }

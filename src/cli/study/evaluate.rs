@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
+use super::gate::GateArgs;
 use super::shared::{self, Following};
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::metrics::StatisticsArgs;
@@ -12,7 +13,7 @@ use crate::cli::output::FormatArgs;
 use crate::cli::task::TaskArgs;
 use crate::cli::{Failure, SettingsArgs, backend, measure, models, output};
 use crate::telemetry;
-use engine::types::Annotator;
+use engine::types::{Annotator, default_metrics};
 use lab::evaluation::data::Sources;
 use lab::evaluation::methods::{GIVEN, Ranker};
 use lab::evaluation::{self, Plan, Settings};
@@ -36,6 +37,8 @@ const ANSWER_TOKENS: usize = 32;
 #[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out given\n  \
                         rerankd evaluate questions.jsonl --method given,moi --out moi\n  \
                         rerankd evaluate scifact/ --run bm25.run --run dense.run --out runs\n  \
+                        rerankd evaluate questions.jsonl --method given,cascade --answers-only --top-n 5 --out five\n  \
+                        rerankd evaluate questions.jsonl --out now --baseline main.json --max-drop token-f1=0.02\n  \
                         rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out fever")]
 pub(in crate::cli) struct EvaluateArgs {
     /// Questions, one JSON object per line ("question", "passages", optionally "id" and "answers"); or a folder in
@@ -100,6 +103,13 @@ pub(in crate::cli) struct EvaluateArgs {
     /// Do not generate end-to-end answers.
     #[arg(long)]
     no_end_to_end: bool,
+    /// Only answer from whole lists, one prompt per system: no passage is labelled. The report then has quality,
+    /// tokens and seconds per question, for long answers also citations. With --count it has delta-seper-soft, too.
+    #[arg(long, conflicts_with_all = ["no_end_to_end", "metric"])]
+    answers_only: bool,
+    /// With --answers-only: put the first N of each ranked list into the prompt [default: all].
+    #[arg(long, value_name = "N", requires = "answers_only", value_parser = crate::cli::count)]
+    top_n: Option<usize>,
     #[command(flatten)]
     task: TaskArgs,
     /// Most tokens of an answer [default: 32, for dialogue 128, for long answers 300].
@@ -118,6 +128,8 @@ pub(in crate::cli) struct EvaluateArgs {
     measure: measure::OptionArgs,
     #[command(flatten)]
     statistics: StatisticsArgs,
+    #[command(flatten)]
+    gate: GateArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -150,6 +162,8 @@ impl EvaluateArgs {
             rankers: self.method.clone(),
             relevance_threshold: self.relevance_threshold,
             end_to_end: !self.no_end_to_end,
+            answers_only: self.answers_only,
+            top_n: self.top_n,
             answer_tokens: self.max_tokens.unwrap_or_else(|| task.kind.answer_tokens().unwrap_or(ANSWER_TOKENS)),
             task,
             samples: self.count,
@@ -165,7 +179,12 @@ impl EvaluateArgs {
 pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let settings = args.settings()?;
+    let mut settings = args.settings()?;
+    let gate = args.gate.gate(settings.statistics)?;
+    if settings.metrics.is_empty() && !gate.metrics().is_empty() {
+        settings.metrics = default_metrics();
+    }
+    settings.metrics.extend(gate.metrics());
     let mut data = args.sources().load()?;
     output::warn(&data.warnings);
     let blank: usize = data.queries.iter().map(|query| query.blank).sum();
@@ -194,13 +213,15 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let kept = format!("the same command continues {}", args.out.display());
     let mut following = Following::new(questions, kept, "intervals, correlations and comparisons");
     let show = |event: Event<'_>| following.show(&event);
-    let finished = evaluation::run(&plan, &data, &backend, &args.out, args.restart, show).await;
+    let finished = evaluation::run(&plan, &data, &backend, (&args.out, args.restart), &gate, show).await;
     following.finish();
-    let (finished, document) = finished?;
+    let (finished, document, judged) = finished?;
     if args.format.is_json() {
         output::json(&document)?;
     } else {
         output::print(&shared::report(&finished.report))?;
     }
-    shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused))
+    let shown =
+        shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused));
+    args.gate.finish(&judged).and(shown)
 }

@@ -5,6 +5,7 @@ pub(super) mod calibrate_ranking;
 mod compare;
 mod distil;
 mod evaluate;
+mod gate;
 mod lists;
 mod shared;
 

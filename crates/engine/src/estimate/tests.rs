@@ -54,6 +54,8 @@ fn an_evaluation_counts_its_contexts_and_what_it_draws() {
     assert_eq!(size(&plain).bytes, 4 * (400 + 132));
     let whole = EvaluateRequest { end_to_end: true, ..plain.clone() };
     assert_eq!(size(&whole).bytes - size(&plain).bytes, 2 * (800 + 132) + 400 + 132, "equal contexts are one");
+    let answers = EvaluateRequest { label_passages: false, ..whole.clone() };
+    assert_eq!(size(&answers).bytes, size(&whole).bytes - size(&plain).bytes, "no passage is read by itself");
     let annotators = vec![Annotator::SeperSoft];
     let sampling = SampleOptions { samples: Some(2), max_tokens: Some(3), ..SampleOptions::default() };
     let drawn = EvaluateRequest { annotators, sampling, ..plain.clone() };

@@ -26,7 +26,7 @@ pub(super) fn two_way() -> EngineError {
 
 /// The labels and scores of all annotators.
 pub(super) struct Labelled {
-    /// Labels by annotator, one per passage.
+    /// Labels by annotator, one per passage; empty if passages are not labelled.
     pub labels: Vec<(Annotator, Vec<f64>)>,
     /// For each ranking, the scores of its end-to-end answer, one per annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
@@ -53,7 +53,7 @@ struct ContextNodes {
 /// The plan of one question and the nodes of its contexts.
 struct QuestionPlan {
     drawing: Drawing,
-    /// One per passage; without nodes if no annotator needs answers.
+    /// One per passage; without nodes if no annotator needs answers. Empty if passages are not labelled.
     single: Vec<ContextNodes>,
     /// Distinct contexts of the rankings; empty if no end-to-end answers are wanted.
     whole: Vec<ContextNodes>,
@@ -178,7 +178,11 @@ pub(super) async fn label(
     let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
     let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
     let work = move |call: &Call| {
-        let labels = labels(&request, &single, &context_free, &judgements, call)?;
+        let labels = if request.label_passages {
+            labels(&request, &single, &context_free, &judgements, call)?
+        } else {
+            Vec::new()
+        };
         // Rankings with the same context share its scores.
         let mut scores_of = Vec::with_capacity(whole.len());
         for scores in &whole {
@@ -326,7 +330,8 @@ fn plan_question(sampler: &Sampler, call: &Call, request: &EvaluateRequest) -> R
         labels: if lexical && labels { drawing.score_labels(order) } else { Vec::new() },
         samples: if beliefs { drawing.draw(&request.question, order, &request.sampling) } else { Vec::new() },
     };
-    let single = (0..request.passages.len()).map(|index| context(&[index], greedily)).collect();
+    let labelled = if request.label_passages { request.passages.len() } else { 0 };
+    let single = (0..labelled).map(|index| context(&[index], greedily)).collect();
     // Rankings with the same context have the same answer.
     let mut distinct: Vec<&Vec<usize>> = Vec::new();
     let mut whole_of = Vec::with_capacity(contexts.len());

@@ -91,6 +91,13 @@ impl EvaluateRequest {
         if let Some(index) = self.provenance.iter().position(|label| !label.is_finite() || *label < 0.0) {
             return invalid(&format!("provenance[{index}]"), "must be a finite number of at least 0".into());
         }
+        if !self.label_passages {
+            let labels = |annotator: &&Annotator| !annotator.scores_answers();
+            if let Some(annotator) = self.annotators.iter().find(labels) {
+                let problem = format!("{} labels passages, and answers_only leaves labels out", annotator.name());
+                return invalid("annotators", problem);
+            }
+        }
         if self.end_to_end && !self.has(Annotator::scores_answers) {
             return invalid("end_to_end", "needs an annotator that scores answers".into());
         }
@@ -178,16 +185,17 @@ impl EvaluateRequest {
         let pairs = self.rankings().into_iter().zip(self.contexts()).enumerate();
         let rankings = pairs.map(|(number, (indices, context))| {
             call.check()?;
-            let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {
+            let metrics = |(annotator, labels): &(Annotator, Vec<f64>)| {
                 // Recall and the ideal list count all passages of the request, even if this ranking leaves some
                 // out.
                 let listed = indices.iter().map(|&index| Some(labels[index])).collect();
                 let listed = Ranking::new(listed, labels.clone());
-                AnnotatorScores {
-                    annotator: *annotator,
-                    metrics: self.metrics.iter().map(|metric| metric.of(&listed, grading(*annotator))).collect(),
-                    end_to_end: labelled.end_to_end[number][at],
-                }
+                self.metrics.iter().map(|metric| metric.of(&listed, grading(*annotator))).collect()
+            };
+            let scores = self.annotators.iter().enumerate().map(|(at, annotator)| AnnotatorScores {
+                annotator: *annotator,
+                metrics: labelled.labels.get(at).map(metrics).unwrap_or_default(),
+                end_to_end: labelled.end_to_end[number][at],
             });
             let scores = scores.collect();
             let (answer, label_probabilities) = labelled.answers.get(number).cloned().unwrap_or_default();

@@ -184,6 +184,8 @@ pub struct EvaluateRequest {
     pub contexts: Vec<Vec<usize>>,
     /// Also answer from each whole context, and score that answer.
     pub end_to_end: bool,
+    /// False to score only those answers: passages then get no labels, and rankings no metrics.
+    pub label_passages: bool,
     /// The task of the generator. The answer of a task with labels is its likeliest label.
     pub task: Task,
     /// Most tokens of a greedy answer; `None` for the task's default.
@@ -213,6 +215,7 @@ impl Default for EvaluateRequest {
             rankings: Vec::new(),
             contexts: Vec::new(),
             end_to_end: false,
+            label_passages: true,
             task: Task::default(),
             answer_tokens: None,
             sampling: SampleOptions::default(),
@@ -260,7 +263,7 @@ pub fn default_metrics() -> Vec<Metric> {
 pub struct AnnotatorScores {
     /// The annotator.
     pub annotator: Annotator,
-    /// The metrics over its labels, in the request's order; `None` if one is not defined.
+    /// The metrics over its labels, in the request's order; `None` if one is not defined. Empty without labels.
     pub metrics: Vec<Option<f64>>,
     /// Its score of the answer from the whole context; `None` if there is no answer, and for the baselines.
     pub end_to_end: Option<f64>,
@@ -284,7 +287,7 @@ pub struct RankingScores {
 /// The labels, and the scores of the rankings over them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateReport {
-    /// Labels by annotator, one per passage.
+    /// Labels by annotator, one per passage; empty if passages were not labelled.
     pub labels: Vec<(Annotator, Vec<f64>)>,
     /// One per ranking.
     pub rankings: Vec<RankingScores>,

@@ -281,7 +281,7 @@ fn drawn_lines(worths: &[Worth]) -> Result<Vec<Chart>, StudyError> {
 /// The result of half of the answers, or of the nearest number below it.
 fn verdict(worths: &[Worth], questions: usize) -> String {
     let Some((all, before)) = worths.split_last().filter(|(_, before)| !before.is_empty()) else {
-        return "There is nothing to compare with one number of answers; give --samples 2 or more.".to_owned();
+        return "There is nothing to compare with one number of answers; give --count 2 or more.".to_owned();
     };
     let half = before.iter().rev().find(|worth| 2 * worth.samples <= all.samples).unwrap_or(&before[0]);
     let number = |mean: &Mean| mean.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));

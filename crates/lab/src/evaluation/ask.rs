@@ -1,43 +1,39 @@
 //! Evaluates one question: its lists are reranked, then labelled and scored.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::Plan;
 use super::data::{List, Query};
 use super::line::{Line, Ranked};
-use super::methods::GIVEN;
-use crate::study::StudyError;
+use super::methods::{GIVEN, Ranker};
+use super::plan::CITATION_SCORES;
 use crate::study::backend::{Backend, Refusal};
-use engine::types::MethodRef;
+use crate::study::{Answered, StudyError};
+use engine::citations::CitationRequest;
 use engine::types::{Annotator, EvaluateRequest};
 use engine::types::{Passage, RerankRequest};
 use protocol::v1;
+use rag_metrics::citation::statements;
 use rag_metrics::rank::Grading;
+use serde_json::{Map, json};
 
-pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> Result<Line, Refusal> {
+pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> Result<Answered<Line>, Refusal> {
     if let Some(fault) = &query.fault {
         return Err(Refusal::Question(fault.clone()));
     }
     if query.provenance.is_none() && plan.annotators == [Annotator::Provenance] {
         return Err(Refusal::Question("has no judgements, and provenance is the only annotator".to_owned()));
     }
-    let settings = &plan.settings;
-    let mut systems = Vec::with_capacity(plan.systems.len());
-    for list in &query.lists {
-        for ranker in &settings.rankers {
-            systems.push(match ranker.0 {
-                Some(method) if !list.passages.is_empty() => rerank(plan, backend, query, (list, method)).await?,
-                _ => Ranked {
-                    ranking: list.passages.clone(),
-                    context: list.passages.clone(),
-                    context_order: GIVEN.to_owned(),
-                    ..Ranked::default()
-                },
-            });
-        }
-    }
     if query.passages.is_empty() {
         return Err(Refusal::Question("has no passages".to_owned()));
+    }
+    if plan.settings.answers_only {
+        return answers(plan, backend, query).await;
+    }
+    let mut systems = Vec::with_capacity(plan.systems.len());
+    for (list, ranker) in ranked_lists(plan, query) {
+        systems.push(rank(plan, backend, query, (list, ranker)).await?);
     }
     // Systems with the same ranking and context are scored once. Without end-to-end answers contexts do not matter.
     let key = |system: &Ranked| {
@@ -79,7 +75,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         system.answer = scores.and_then(|scores| scores.answer.as_ref()).map(|answer| answer.text.clone());
     }
     let usage = answer.usage.unwrap_or_default();
-    Ok(Line {
+    let line = Line {
         passages: query.passages.iter().map(|passage| passage.id.clone()).collect(),
         systems: plan.systems.iter().cloned().zip(systems).collect(),
         labels: answer.labels.iter().map(|labels| (name(labels.annotator), labels.labels.clone())).collect(),
@@ -89,16 +85,102 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         naive_tokens: usage.naive_tokens,
         judged_pairs: answer.judged_pairs,
         warnings: answer.warnings,
-    })
+    };
+    Ok(line.into())
 }
 
-/// Reranks one list of a question.
-async fn rerank(
+/// The lists of a question with every ranker, in the order of the plan's systems.
+fn ranked_lists<'a>(plan: &'a Plan, query: &'a Query) -> impl Iterator<Item = (&'a List, &'a Ranker)> {
+    query.lists.iter().flat_map(|list| plan.settings.rankers.iter().map(move |ranker| (list, ranker)))
+}
+
+/// Answers from the whole context of each system, one system after the other.
+async fn answers(plan: &Plan, backend: &Backend, query: &Query) -> Result<Answered<Line>, Refusal> {
+    let passages = query.passages.iter().map(|passage| passage.id.clone()).collect();
+    let mut line = Line { passages, ..Line::default() };
+    let mut times = Map::new();
+    for ((list, ranker), system) in ranked_lists(plan, query).zip(&plan.systems) {
+        let started = Instant::now();
+        let mut ranked = rank(plan, backend, query, (list, ranker)).await?;
+        let seconds = answer(plan, backend, query, (&mut line, &mut ranked), started).await?;
+        times.insert(system.clone(), json!(seconds));
+        line.systems.insert(system.clone(), ranked);
+    }
+    Ok(Answered { value: line, times: times.into() })
+}
+
+/// Answers from one system's context. Returns the seconds from `started` to the greedy answer. Samples and citations are
+/// measured after it, so that they count in neither its seconds nor its tokens.
+async fn answer(
     plan: &Plan,
     backend: &Backend,
     query: &Query,
-    (list, method): (&List, MethodRef),
+    (line, ranked): (&mut Line, &mut Ranked),
+    started: Instant,
+) -> Result<f64, Refusal> {
+    let context: Vec<Passage> = ranked.context.iter().map(|index| query.passages[*index].clone()).collect();
+    let (believed, mut read): (Vec<Annotator>, Vec<Annotator>) = plan.annotators.iter().partition(|a| a.is_belief());
+    if read.is_empty() {
+        // There is always an answer, for its cost and its citations.
+        read.push(Annotator::TokenF1);
+    }
+    let mut seconds = None;
+    for annotators in [read, believed].into_iter().filter(|annotators| !annotators.is_empty()) {
+        let request = EvaluateRequest {
+            question: query.question.clone(),
+            // A request needs passages, which an empty ranking does not read.
+            passages: if context.is_empty() { query.passages.clone() } else { context.clone() },
+            references: query.references.clone(),
+            rankings: vec![(0..context.len()).collect()],
+            annotators,
+            ..plan.request()
+        };
+        let answer = backend.client.evaluate(&request, true).await?;
+        let usage = answer.usage.unwrap_or_default();
+        if let Some(scores) = answer.rankings.first() {
+            let values = request.annotators.iter().zip(&scores.scores);
+            let values = values.filter(|(annotator, _)| plan.annotators.contains(annotator));
+            let values = values.filter_map(|(annotator, one)| Some((annotator.name().to_owned(), one.end_to_end?)));
+            ranked.end_to_end.extend(values);
+            if seconds.is_none() {
+                ranked.answer = scores.answer.as_ref().map(|answer| answer.text.clone());
+                ranked.answer_tokens = usage.tokens + usage.cached_tokens;
+            }
+        }
+        seconds = seconds.or_else(|| Some(started.elapsed().as_secs_f64()));
+        line.tokens += usage.tokens + usage.cached_tokens;
+        line.naive_tokens += usage.naive_tokens;
+        line.judged_pairs += answer.judged_pairs;
+        line.warnings.extend(answer.warnings);
+    }
+    let text = ranked.answer.clone().unwrap_or_default();
+    // An answer without a statement or without passages has no citations to check.
+    if plan.checks_citations() && !context.is_empty() && !statements(&text).is_empty() {
+        // ALCE judges statements without the question.
+        let request = CitationRequest { answer: text, passages: context, ..CitationRequest::default() };
+        let checked = backend.client.check_citations(&request).await?;
+        // As in ALCE's program, an answer without citations has precision 0.
+        let scores = [checked.recall, checked.precision.unwrap_or(0.0)];
+        ranked.end_to_end.extend(CITATION_SCORES.map(str::to_owned).into_iter().zip(scores));
+        line.judged_pairs += checked.judged_pairs;
+        line.warnings.extend(checked.warnings);
+    }
+    Ok(seconds.unwrap_or_default())
+}
+
+/// Ranks one list of a question.
+async fn rank(
+    plan: &Plan,
+    backend: &Backend,
+    query: &Query,
+    (list, ranker): (&List, &Ranker),
 ) -> Result<Ranked, Refusal> {
+    let Some(method) = ranker.0.filter(|_| !list.passages.is_empty()) else {
+        let taken = plan.settings.top_n.unwrap_or(usize::MAX);
+        let (ranking, context_order) =
+            (list.passages.iter().take(taken).copied().collect::<Vec<_>>(), GIVEN.to_owned());
+        return Ok(Ranked { context: ranking.clone(), ranking, context_order, ..Ranked::default() });
+    };
     let scored = |(&index, &retriever_score): (&usize, &Option<f64>)| Passage {
         retriever_score,
         ..query.passages[index].clone()
@@ -107,6 +189,7 @@ async fn rerank(
         query: query.question.clone(),
         passages: list.passages.iter().zip(&list.scores).map(scored).collect(),
         method: Some(method),
+        top_n: plan.settings.top_n,
         passage_tokens: plan.settings.passage_tokens,
         ..RerankRequest::default()
     };

@@ -52,12 +52,15 @@ pub struct Ranked {
     /// Origin of that order: "given" is the order of the data; other names come from the rerank response.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub context_order: String,
-    /// Scores of the answer from the context, by annotator.
+    /// Scores of the answer from the context, by annotator, and of its citations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub end_to_end: BTreeMap<String, f64>,
     /// The answer from the context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// Tokens of the generator for the greedy answer, including cached ones, if each system was asked by itself.
+    #[serde(default)]
+    pub answer_tokens: u64,
     /// Fitted position weights of the longest prompts; only MOI fits them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub position_bias: Vec<f64>,
@@ -67,4 +70,19 @@ pub struct Ranked {
     /// Warnings of the ranking, such as an unavailable model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl Ranked {
+    /// A metric over the labels of an annotator, or without a metric the annotator's score of the answer.
+    pub fn number(&self, annotator: &str, metric: Option<&str>) -> Option<f64> {
+        match metric {
+            Some(metric) => self.metrics.get(annotator)?.get(metric).copied().flatten(),
+            None => self.end_to_end.get(annotator).copied(),
+        }
+    }
+
+    /// Tokens of the generator for ranking and answer, including cached ones.
+    pub const fn tokens(&self) -> u64 {
+        self.rerank_tokens + self.answer_tokens
+    }
 }

@@ -8,6 +8,8 @@ mod ask;
 mod cited;
 pub mod compare;
 pub mod data;
+pub mod gate;
+mod gated;
 mod line;
 pub mod methods;
 mod plan;
@@ -21,6 +23,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use self::data::{Data, Query};
+use self::gate::{Gate, Judged};
 use self::methods::Ranker;
 pub use self::plan::Plan;
 use self::summary::Summary;
@@ -44,6 +47,11 @@ pub struct Settings {
     pub relevance_threshold: f64,
     /// True to also answer from whole contexts.
     pub end_to_end: bool,
+    /// True to only answer from whole contexts: passages get no labels, rankings no metrics. Each system is asked by
+    /// itself, so that its tokens and seconds are known.
+    pub answers_only: bool,
+    /// With `answers_only`: the first passages of each ranking that the prompt holds; `None` for all.
+    pub top_n: Option<usize>,
     /// The generator's task.
     pub task: Task,
     /// Most tokens of an answer.
@@ -63,24 +71,25 @@ pub struct Settings {
 }
 
 /// Evaluates the questions that `folder` does not hold yet, then summarises all of them. With `restart` the results in the folder
-/// are deleted. Also returns the content of summary.json: settings and summary.
+/// are deleted. Also returns the content of summary.json, settings and summary, and the gate's judgement.
 pub async fn run(
     plan: &Plan,
     data: &Data,
     backend: &Backend,
-    folder: &Path,
-    restart: bool,
+    (folder, restart): (&Path, bool),
+    gate: &Gate,
     mut notify: impl FnMut(Event<'_>),
-) -> Result<(Finished, Value), StudyError> {
+) -> Result<(Finished, Value, Judged), StudyError> {
     let mut models = manifest::models(backend, plan.asks_judge().then_some("this evaluation")).await?;
     if plan.arranges() {
         models.profiles = Some(identity::profiles(&backend.client).await?);
     }
+    let checked = gate.check(gated::subject(plan, data, plan.manifest(&models)))?;
     let queries = data.queries.iter();
     let questions = queries.map(|one| Named { id: &one.id, fingerprint: fingerprint(one), question: one }).collect();
     let concurrency = plan.settings.concurrency;
     let study = Study { questions, concurrency, backend, models: &models, folder: Some(folder), restart };
-    let ask = async |query: &Query| Ok(ask::evaluate(plan, backend, query).await?.into());
+    let ask = async |query: &Query| ask::evaluate(plan, backend, query).await;
     let results = study.run(|models| plan.manifest(models), ask, &mut notify).await?;
     let summary = Summary::new(plan, &results);
     let document = json!({ "settings": results.manifest, "summary": summary });
@@ -88,7 +97,8 @@ pub async fn run(
     if plan.end_to_end && plan.settings.task.kind == TaskKind::LongAnswer {
         write(&folder.join(journal::ANSWERS), &cited::answers(&results.entries, &data.queries))?;
     }
+    let judged = checked.judge(&gated::values(plan, &results));
     let failed = summary.failed.len();
     let report = present::report(plan, &summary, &results, &data.queries, &models)?;
-    Ok((Finished::new(report, failed, Some(folder), "report")?, document))
+    Ok((Finished::new(report, failed, Some(folder), "report")?, document, judged))
 }

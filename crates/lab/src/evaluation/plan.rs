@@ -14,6 +14,9 @@ use engine::types::TaskKind;
 use engine::types::{Annotator, EvaluateRequest, default_metrics};
 use rag_metrics::rank::Metric;
 
+/// Names of the scores of an answer's citations: recall and precision.
+pub(super) const CITATION_SCORES: [&str; 2] = ["citation-recall", "citation-precision"];
+
 /// The settings, applied to the data.
 pub struct Plan {
     pub settings: Settings,
@@ -37,18 +40,22 @@ fn default_for(task: TaskKind, annotator: Annotator) -> bool {
     }
 }
 
-/// The annotators with these names, which the data must allow.
-fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annotator>, StudyError> {
-    let available = |annotator: &Annotator| match annotator {
+/// The annotators with the names of these settings, which the data must allow.
+fn annotators(settings: &Settings, data: &Data) -> Result<Vec<Annotator>, StudyError> {
+    let has = |annotator: &Annotator| match annotator {
         Annotator::Provenance => data.has_provenance(),
         other => !other.needs_references() || data.has_references(),
     };
+    let available = |a: &Annotator| has(a) && (a.scores_answers() || !settings.answers_only);
     let mut chosen: Vec<Annotator> = Vec::new();
-    if names.is_empty() {
-        let default = |annotator: &Annotator| default_for(task, *annotator);
+    if settings.annotators.is_empty() {
+        let sampled = settings.answers_only && settings.samples.is_some();
+        let default = |annotator: &Annotator| {
+            default_for(settings.task.kind, *annotator) || (sampled && *annotator == Annotator::DeltaSeperSoft)
+        };
         chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
     }
-    for name in names.iter().map(|name| name.trim()) {
+    for name in settings.annotators.iter().map(|name| name.trim()) {
         if name == "all" {
             // A server without an embedding model would refuse all annotators.
             let all = |annotator: &&Annotator| !annotator.needs_embedding() && available(annotator);
@@ -60,6 +67,10 @@ fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annot
             let problem = format!("{name:?} is not an annotator; annotators are {}, all", names.join(", "));
             StudyError::Input(format!("--annotators: {problem}"))
         })?;
+        if settings.answers_only && !annotator.scores_answers() {
+            let problem = format!("{name} labels passages, and --answers-only leaves labels out");
+            return Err(StudyError::Input(format!("--annotators: {problem}")));
+        }
         if !available(annotator) {
             let needs = if *annotator == Annotator::Provenance { "judgements" } else { "reference answers" };
             let problem = format!("{name} needs {needs}, and the data have none");
@@ -91,9 +102,17 @@ impl Plan {
             return Err(StudyError::Input(format!("--metric: {problem}")));
         }
         settings.task.check().map_err(|error| StudyError::Input(format!("--{error}")))?;
-        let annotators = annotators(&settings.annotators, settings.task.kind, data)?;
+        let annotators = annotators(&settings, data)?;
         let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
-        let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
+        if settings.answers_only && !end_to_end {
+            let problem = "no question has reference answers to compare with: give \"answers\"";
+            return Err(StudyError::Input(format!("--answers-only: {problem}")));
+        }
+        let metrics = match (settings.answers_only, settings.metrics.is_empty()) {
+            (true, _) => Vec::new(),
+            (false, true) => default_metrics(),
+            (false, false) => distinct(settings.metrics.clone()),
+        };
         let plan = Self { settings, annotators, metrics, systems, end_to_end };
         // Settings are checked here. Otherwise each question would be reranked, refused and stored.
         plan.request().check_settings().map_err(|error| StudyError::Input(error.to_string()))?;
@@ -108,6 +127,7 @@ impl Plan {
             metrics: self.metrics.clone(),
             threshold: settings.relevance_threshold,
             end_to_end: self.end_to_end,
+            label_passages: !settings.answers_only,
             task: settings.task.clone(),
             answer_tokens: Some(settings.answer_tokens),
             sampling: SampleOptions {
@@ -125,7 +145,21 @@ impl Plan {
     /// True if labels or orders depend on the entailment model.
     pub fn asks_judge(&self) -> bool {
         let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
-        self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
+        self.checks_citations()
+            || self.annotators.iter().any(|annotator| annotator.is_belief())
+            || self.settings.rankers.iter().any(ranks)
+    }
+
+    /// True if the citations of the answers are checked.
+    pub(super) fn checks_citations(&self) -> bool {
+        self.settings.answers_only && self.settings.task.kind == TaskKind::LongAnswer
+    }
+
+    /// Names of the scores of end-to-end answers.
+    pub(super) fn answer_scores(&self) -> Vec<&'static str> {
+        let annotators = self.annotators.iter().filter(|a| self.end_to_end && a.scores_answers());
+        let citations = if self.checks_citations() { &CITATION_SCORES[..] } else { &[] };
+        annotators.map(|annotator| annotator.name()).chain(citations.iter().copied()).collect()
     }
 
     /// True if answers use a context order that position profiles may decide. The input order is not one of our
@@ -148,6 +182,8 @@ impl Plan {
             "metrics": metrics,
             "relevance_threshold": settings.relevance_threshold,
             "end_to_end": self.end_to_end,
+            "answers_only": settings.answers_only,
+            "top_n": settings.top_n,
             "task": settings.task.kind.name(),
             "labels": settings.task.labels(),
             "answer_tokens": settings.answer_tokens,
@@ -175,6 +211,8 @@ mod tests {
             rankers: vec![Ranker::find(ranker).unwrap()],
             relevance_threshold: 0.5,
             end_to_end: false,
+            answers_only: false,
+            top_n: None,
             task,
             answer_tokens: 32,
             samples: None,
@@ -235,6 +273,28 @@ mod tests {
             assert!(refused.starts_with("--method: two systems are called"), "{refused}");
             assert!(plan(systems, &[GIVEN]).is_ok() && plan(systems, &["moi"]).is_ok());
         }
+    }
+
+    #[test]
+    fn answers_without_labels_are_scored_by_annotators_of_answers() {
+        let query = Query { references: vec!["yes".to_owned()], ..Query::default() };
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![query], ..Data::default() };
+        let only = |annotators: &[&str], samples| {
+            let settings = settings(GIVEN, annotators, Task::default());
+            Settings { end_to_end: true, answers_only: true, samples, ..settings }
+        };
+        let names = |settings| Plan::new(settings, &data).unwrap().answer_scores();
+        let lexical = ["exact-match", "token-f1", "rouge-l", "containment"];
+        assert_eq!(names(only(&[], None)), lexical);
+        assert_eq!(names(only(&[], Some(5))), [&lexical[..], &["delta-seper-soft"]].concat());
+        let task = Task { kind: TaskKind::LongAnswer, ..Task::default() };
+        let cited = ["token-f1", "rouge-l", "citation-recall", "citation-precision"];
+        assert_eq!(names(Settings { task, ..only(&[], None) }), cited);
+        let refused = |settings, data: &Data| Plan::new(settings, data).err().unwrap().to_string();
+        let said = refused(only(&["llm-judgement"], None), &data);
+        assert_eq!(said, "--annotators: llm-judgement labels passages, and --answers-only leaves labels out");
+        let said = refused(only(&[], None), &Data { queries: vec![Query::default()], ..data });
+        assert!(said.starts_with("--answers-only: no question has reference answers"), "{said}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::data::Query;
 use super::line::Line;
-use super::summary::{Bias, Coefficient, Comparison, ContextOrder, Histogram, Row, Study, Summary, System};
+use super::summary::{Bias, COSTS, Coefficient, Comparison, ContextOrder, Histogram, Row, Study, Summary, System};
 use super::{Plan, verdict};
 use crate::study::chart::{self, Axes, Chart, Series};
 use crate::study::identity::ModelIdentity;
@@ -42,6 +42,7 @@ pub(super) fn report(
         .collect();
     let sections = [
         metrics(&mut report, summary),
+        answers(&mut report, plan, summary),
         comparisons(&mut report, plan, summary, &lines),
         section("Utility by rank", ranks(summary)?),
         section("DeltaSePer of single passages", deltas(summary)?),
@@ -84,11 +85,16 @@ fn overview(plan: &Plan, summary: &Summary) -> String {
     text
 }
 
+/// Shown in place of a metric.
+fn without_metric(name: &str) -> &'static str {
+    if COSTS.contains(&name) { "per question" } else { "end to end" }
+}
+
 /// A table with a row per number and a column per system.
 fn numbers(report: &mut Report, caption: &str, systems: &[System], pick: fn(&System) -> &[Row]) -> Table {
     let mut rows = Vec::new();
     for (at, first) in systems.first().map_or(&[][..], pick).iter().enumerate() {
-        let metric = first.metric.as_deref().unwrap_or("end to end");
+        let metric = first.metric.as_deref().unwrap_or(without_metric(first.annotator));
         let mut row = vec![first.annotator.to_owned(), metric.to_owned()];
         for system in systems {
             let name = format!("{} {metric} by {}", system.name, first.annotator);
@@ -109,13 +115,32 @@ fn metrics(report: &mut Report, summary: &Summary) -> Section {
     let mut section =
         Section { title: "Metrics over the labels".to_owned(), text: vec![text.to_owned()], ..Section::default() };
     section.tables.push(numbers(report, "", &summary.systems, |system| &system.metrics));
+    section.tables.retain(|table| !table.rows.is_empty());
+    section
+}
+
+/// The answers from whole contexts.
+fn answers(report: &mut Report, plan: &Plan, summary: &Summary) -> Section {
+    let mut section = Section { title: "End-to-end answers".to_owned(), ..Section::default() };
     if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
-        section.text.push(
-            "For the end-to-end answers the generator reads the whole list in its context order: the order of the passages in \
-             the prompt, as in the rerank response. Metrics are over the ranking."
-                .to_owned(),
-        );
-        section.tables.push(numbers(report, "End-to-end answers", &summary.systems, |system| &system.end_to_end));
+        let settings = &plan.settings;
+        let list =
+            settings.top_n.map_or("the whole list".to_owned(), |top| format!("the first {top} of the ranked list"));
+        let more = if settings.answers_only { "" } else { " Metrics are over the ranking." };
+        section.text.push(format!(
+            "The generator reads {list} in its context order: the order of the passages in the prompt, as in the rerank \
+             response.{more}"
+        ));
+        section.tables.push(numbers(report, "", &summary.systems, |system| &system.end_to_end));
+        if settings.answers_only {
+            let waits = if settings.concurrency > 1 { ", and include waiting for other questions" } else { "" };
+            section.text.push(format!(
+                "Tokens are the generator's for the ranking and the answer, including cached ones. Seconds are from the start of the \
+                 ranking to the end of the answer{waits}. Later systems may find parts of their prompts in the cache. Samples and \
+                 checked citations count in neither."
+            ));
+            section.tables.push(numbers(report, "Cost", &summary.systems, |system| &system.cost));
+        }
         let contexts = summary.systems.iter().flat_map(|system| system.contexts.iter().map(move |one| (system, one)));
         let row = |(system, one): (&System, &ContextOrder)| {
             vec![system.name.clone(), one.order.clone(), one.questions.to_string(), one.differing.to_string()]
@@ -138,7 +163,8 @@ fn comparisons(report: &mut Report, plan: &Plan, summary: &Summary, lines: &[(&Q
         let both = format!("{} against {}", comparison.system, comparison.against);
         let (mut rows, mut alike) = (Vec::new(), 0);
         for one in &comparison.differences {
-            let (metric, gain) = (one.metric.as_deref().unwrap_or("end to end"), &one.gain);
+            let metric = one.metric.as_deref().unwrap_or(without_metric(one.annotator));
+            let gain = &one.gain;
             report.number(format!("{both} {metric} by {}", one.annotator), "", gain.mean());
             if gain.wins + gain.losses == 0 {
                 alike += 1;
@@ -188,6 +214,9 @@ fn by_question(plan: &Plan, comparison: &Comparison, lines: &[(&Query, &Line)]) 
 }
 
 fn ranks(summary: &Summary) -> Result<Vec<Chart>, StudyError> {
+    if summary.utility_by_rank.is_empty() {
+        return Ok(Vec::new());
+    }
     let chart = |system: &System| {
         let curves = summary.utility_by_rank.iter().filter(|curve| curve.system == system.name);
         let series: Vec<Series> = curves.clone().map(|curve| Series::ranked(curve.annotator, &curve.by_rank)).collect();

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Plan;
 use super::line::{Line, Ranked};
+use crate::study::journal::Entry;
 use crate::study::mean::{Gain, Mean, mean_of};
 use crate::study::warned::{self, Warned};
 use crate::study::{Refused, Results};
@@ -24,7 +25,7 @@ const BARS: usize = 20;
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub annotator: &'static str,
-    /// `None` for the end-to-end score.
+    /// `None` for the end-to-end score and the cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     #[serde(flatten)]
@@ -36,6 +37,9 @@ pub struct System {
     pub name: String,
     pub metrics: Vec<Row>,
     pub end_to_end: Vec<Row>,
+    /// Tokens and seconds per question, if each system was asked by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cost: Vec<Row>,
     /// Origins of the order of the end-to-end prompts; empty without such answers.
     pub contexts: Vec<ContextOrder>,
     pub rerank_tokens: u64,
@@ -147,19 +151,34 @@ pub struct Summary {
 struct Column<'a> {
     name: &'a str,
     rows: Vec<&'a Ranked>,
+    /// Seconds of each row, if each system was asked by itself.
+    seconds: Vec<Option<f64>>,
 }
 
-/// A metric over the labels of an annotator, or its score of the end-to-end answer.
-type Number<'a> = (Annotator, Option<&'a String>);
+/// A metric over the labels of an annotator, or without a metric a score of the end-to-end answer or a cost.
+type Number<'a> = (&'static str, Option<&'a String>);
 
-impl Column<'_> {
-    /// A number of every question.
-    fn values(&self, (annotator, metric): Number<'_>) -> Vec<Option<f64>> {
-        let of = |row: &&Ranked| match metric {
-            Some(metric) => row.metrics.get(annotator.name())?.get(metric).copied().flatten(),
-            None => row.end_to_end.get(annotator.name()).copied(),
+/// Names of the costs: less is better.
+pub(super) const COSTS: [&str; 2] = ["tokens", "seconds"];
+
+impl<'a> Column<'a> {
+    fn new(name: &'a str, results: &'a Results<Line>) -> Self {
+        let row = |entry: &'a Entry<Line>| {
+            let seconds = results.timings.get(&entry.id).and_then(|timing| timing.times.get(name)?.as_f64());
+            Some((entry.value.as_ref()?.systems.get(name)?, seconds))
         };
-        self.rows.iter().map(of).collect()
+        let (rows, seconds) = results.entries.iter().filter_map(row).unzip();
+        Self { name, rows, seconds }
+    }
+
+    /// A number of every question.
+    fn values(&self, (name, metric): Number<'_>) -> Vec<Option<f64>> {
+        let tokens = |row: &&Ranked| Some(real(usize::try_from(row.tokens()).unwrap_or(usize::MAX)));
+        match name {
+            "tokens" => self.rows.iter().map(tokens).collect(),
+            "seconds" => self.seconds.clone(),
+            _ => self.rows.iter().map(|row| row.number(name, metric.map(String::as_str))).collect(),
+        }
     }
 }
 
@@ -173,29 +192,31 @@ impl Summary {
     pub fn new(plan: &Plan, results: &Results<Line>) -> Self {
         let statistics = &plan.settings.statistics;
         let good: Vec<&Line> = results.entries.iter().filter_map(|entry| entry.value.as_ref()).collect();
-        let column = |name| Column { name, rows: good.iter().filter_map(|line| line.systems.get(name)).collect() };
-        let columns: Vec<Column<'_>> = plan.systems.iter().map(|name| column(name.as_str())).collect();
+        let columns: Vec<Column<'_>> = plan.systems.iter().map(|name| Column::new(name, results)).collect();
         let metrics: Vec<String> = plan.metrics.iter().map(ToString::to_string).collect();
-        let targets: Vec<Annotator> =
-            plan.annotators.iter().copied().filter(|a| plan.end_to_end && a.scores_answers()).collect();
-        let over_labels = || plan.annotators.iter().flat_map(|one| metrics.iter().map(move |metric| (*one, metric)));
-        // The numbers of a system: metrics by annotator, then end-to-end scores.
+        let targets = plan.answer_scores();
+        let over_labels =
+            || plan.annotators.iter().flat_map(|one| metrics.iter().map(move |metric| (one.name(), metric)));
+        let costs = if plan.settings.answers_only { &COSTS[..] } else { &[] };
+        // The numbers of a system: metrics by annotator, then end-to-end scores, then costs.
         let numbers: Vec<Number<'_>> = over_labels()
             .map(|(annotator, metric)| (annotator, Some(metric)))
-            .chain(targets.iter().map(|target| (*target, None)))
+            .chain(targets.iter().chain(costs).map(|name| (*name, None)))
             .collect();
         let system = |column: &Column<'_>| {
             let row = |number: &Number<'_>| Row {
-                annotator: number.0.name(),
+                annotator: number.0,
                 metric: number.1.cloned(),
                 mean: mean_of(column.values(*number), statistics),
             };
             let rows: Vec<Row> = numbers.par_iter().map(row).collect();
-            let (metrics, end_to_end) = rows.into_iter().partition(|row| row.metric.is_some());
+            let (metrics, rows): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| row.metric.is_some());
+            let (cost, end_to_end) = rows.into_iter().partition(|row| COSTS.contains(&row.annotator));
             System {
                 name: column.name.to_owned(),
                 metrics,
                 end_to_end,
+                cost,
                 contexts: if plan.end_to_end { context_orders(column) } else { Vec::new() },
                 rerank_tokens: column.rows.iter().map(|row| row.rerank_tokens).sum(),
             }
@@ -210,7 +231,10 @@ impl Summary {
                 let (first, second): (Vec<f64>, Vec<f64>) =
                     both.filter_map(|(first, second)| first.zip(second)).unzip();
                 let gain = Gain::new(&statistics.compare(&first, &second), None);
-                Difference { annotator: number.0.name(), metric: number.1.cloned(), gain }
+                let (wins, losses) = (gain.wins, gain.losses);
+                let less_is_better = COSTS.contains(&number.0);
+                let gain = if less_is_better { Gain { wins: losses, losses: wins, ..gain } } else { gain };
+                Difference { annotator: number.0, metric: number.1.cloned(), gain }
             };
             Comparison {
                 system: column.name.to_owned(),
@@ -233,6 +257,7 @@ impl Summary {
             delta_seper: plan.annotators.iter().filter(|a| a.is_delta()).filter_map(|a| histogram(*a, &good)).collect(),
             utility_by_rank: columns
                 .iter()
+                .filter(|_| !plan.settings.answers_only)
                 .flat_map(|column| plan.annotators.iter().map(|annotator| curve(column, *annotator, &good)))
                 .collect(),
             position_bias: columns.iter().flat_map(bias).collect(),
@@ -254,8 +279,8 @@ impl Summary {
 
 fn studied(
     column: &Column<'_>,
-    (annotator, metric): (Annotator, &String),
-    target: Annotator,
+    (annotator, metric): (&'static str, &String),
+    target: &'static str,
     statistics: &Statistics,
 ) -> Study {
     let both = column.values((annotator, Some(metric))).into_iter().zip(column.values((target, None)));
@@ -269,9 +294,9 @@ fn studied(
     };
     Study {
         system: column.name.to_owned(),
-        annotator: annotator.name(),
+        annotator,
         metric: metric.clone(),
-        target: target.name(),
+        target,
         questions: left.len(),
         kendall_tau_b: coefficient(Correlation::KendallB),
         spearman_rho: coefficient(Correlation::Spearman),

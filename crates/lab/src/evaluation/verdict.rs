@@ -95,6 +95,7 @@ mod tests {
             end_to_end: ["exact-match", "token-f1"]
                 .map(|annotator| Row { annotator, metric: None, mean: mean(0.3) })
                 .into(),
+            cost: Vec::new(),
             contexts: Vec::new(),
             rerank_tokens: 0,
         };

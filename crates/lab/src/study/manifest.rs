@@ -64,8 +64,17 @@ pub fn of(study: &str, models: &ModelIdentity, uses: Uses, settings: Value) -> M
 
 /// The entries in which two manifests differ, with both values.
 pub fn differences(stored: &Map<String, Value>, now: &Map<String, Value>) -> Vec<String> {
+    differences_in(stored, now, |_| true)
+}
+
+/// [`differences`] in these entries.
+pub fn differences_in(
+    stored: &Map<String, Value>,
+    now: &Map<String, Value>,
+    compared: impl Fn(&str) -> bool,
+) -> Vec<String> {
     let keys = stored.keys().chain(now.keys().filter(|key| !stored.contains_key(*key)));
-    let changed = keys.filter(|key| stored.get(*key) != now.get(*key));
+    let changed = keys.filter(|key| compared(key) && stored.get(*key) != now.get(*key));
     changed.map(|key| format!("{key} (stored {}, now {})", shown(stored.get(key)), shown(now.get(key)))).collect()
 }
 

@@ -15,7 +15,7 @@ pub mod identity;
 pub mod journal;
 pub mod manifest;
 pub mod mean;
-mod render;
+pub(crate) mod render;
 pub mod report;
 pub mod warned;
 

@@ -26,7 +26,7 @@ details { margin: .3rem 0 1rem; } summary { cursor: pointer; } .verdict { font-s
 ";
 
 /// Text in Markdown that cannot end a table's cell or a line, and begins no HTML element.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
@@ -173,7 +173,8 @@ impl Report {
     }
 }
 
-fn markdown(one: &Table) -> String {
+/// A table in Markdown.
+pub fn markdown(one: &Table) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
         format!("| {} |\n", cells.join(" | "))

@@ -264,7 +264,7 @@ class MeasureUtilityStreamResponse(_message.Message):
     def __init__(self, id: _Optional[str] = ..., response: _Optional[_Union[MeasureUtilityResponse, _Mapping]] = ..., error: _Optional[_Union[QuestionError, _Mapping]] = ...) -> None: ...
 
 class EvaluateRetrievalRequest(_message.Message):
-    __slots__ = ("question", "passages", "references", "annotators", "provenance", "metrics", "threshold", "rankings", "end_to_end", "answer_tokens", "sampling", "measure", "return_answers", "truncation", "token_budget", "contexts", "task", "labels")
+    __slots__ = ("question", "passages", "references", "annotators", "provenance", "metrics", "threshold", "rankings", "end_to_end", "answer_tokens", "sampling", "measure", "return_answers", "truncation", "token_budget", "contexts", "task", "labels", "answers_only")
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     PASSAGES_FIELD_NUMBER: _ClassVar[int]
     REFERENCES_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,7 @@ class EvaluateRetrievalRequest(_message.Message):
     CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_ONLY_FIELD_NUMBER: _ClassVar[int]
     question: str
     passages: _containers.RepeatedCompositeFieldContainer[_rerank_pb2.Passage]
     references: _containers.RepeatedScalarFieldContainer[str]
@@ -301,7 +302,8 @@ class EvaluateRetrievalRequest(_message.Message):
     contexts: _containers.RepeatedCompositeFieldContainer[PassageSubset]
     task: _task_pb2.Task
     labels: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, question: _Optional[str] = ..., passages: _Optional[_Iterable[_Union[_rerank_pb2.Passage, _Mapping]]] = ..., references: _Optional[_Iterable[str]] = ..., annotators: _Optional[_Iterable[_Union[Annotator, str]]] = ..., provenance: _Optional[_Iterable[float]] = ..., metrics: _Optional[_Iterable[str]] = ..., threshold: _Optional[float] = ..., rankings: _Optional[_Iterable[_Union[PassageSubset, _Mapping]]] = ..., end_to_end: bool = ..., answer_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_belief_pb2.SamplingOptions, _Mapping]] = ..., measure: _Optional[_Union[MeasureOptions, _Mapping]] = ..., return_answers: bool = ..., truncation: _Optional[_Union[_rerank_pb2.Truncation, _Mapping]] = ..., token_budget: _Optional[int] = ..., contexts: _Optional[_Iterable[_Union[PassageSubset, _Mapping]]] = ..., task: _Optional[_Union[_task_pb2.Task, str]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
+    answers_only: bool
+    def __init__(self, question: _Optional[str] = ..., passages: _Optional[_Iterable[_Union[_rerank_pb2.Passage, _Mapping]]] = ..., references: _Optional[_Iterable[str]] = ..., annotators: _Optional[_Iterable[_Union[Annotator, str]]] = ..., provenance: _Optional[_Iterable[float]] = ..., metrics: _Optional[_Iterable[str]] = ..., threshold: _Optional[float] = ..., rankings: _Optional[_Iterable[_Union[PassageSubset, _Mapping]]] = ..., end_to_end: bool = ..., answer_tokens: _Optional[int] = ..., sampling: _Optional[_Union[_belief_pb2.SamplingOptions, _Mapping]] = ..., measure: _Optional[_Union[MeasureOptions, _Mapping]] = ..., return_answers: bool = ..., truncation: _Optional[_Union[_rerank_pb2.Truncation, _Mapping]] = ..., token_budget: _Optional[int] = ..., contexts: _Optional[_Iterable[_Union[PassageSubset, _Mapping]]] = ..., task: _Optional[_Union[_task_pb2.Task, str]] = ..., labels: _Optional[_Iterable[str]] = ..., answers_only: bool = ...) -> None: ...
 
 class PassageLabels(_message.Message):
     __slots__ = ("annotator", "labels")

@@ -100,5 +100,5 @@ fn one_answer_has_nothing_to_compare() {
     };
     let answers = [Answer { question: &question, value: json!(one) }];
     let report = SampleSize.report(&answers, &Settings { samples: 1, ..bare_settings() }).unwrap();
-    assert!(report.verdict.contains("--samples 2"), "{}", report.verdict);
+    assert!(report.verdict.contains("--count 2"), "{}", report.verdict);
 }

@@ -6,6 +6,7 @@
 
 mod ask;
 mod gains;
+mod gated;
 mod notes;
 mod present;
 mod prompts;
@@ -23,20 +24,21 @@ use tokio::sync::OnceCell;
 
 pub use self::settings::{ALL, BM25, GIVEN, Settings, find};
 use self::summary::Summary;
+use super::gate::{Gate, Judged};
 use crate::study::backend::Backend;
 use crate::study::data::{Data, Question};
 use crate::study::{Event, Finished, Study, StudyError, distinct, manifest};
 
 /// Ranks the lists that `folder` does not hold yet, then measures all of them. With `restart` the results in the folder are
-/// deleted.
+/// deleted. Also returns the gate's judgement on all lists.
 pub async fn run(
     settings: &Settings,
     data: &Data,
     backend: &Backend,
-    folder: Option<&Path>,
-    restart: bool,
+    (folder, restart): (Option<&Path>, bool),
+    gate: &Gate,
     mut notify: impl FnMut(Event<'_>),
-) -> Result<Finished, StudyError> {
+) -> Result<(Finished, Judged), StudyError> {
     if !settings.frames.is_empty() {
         // Prompt formats are compared without calibrations: a calibration belongs to one format, and its fusion weight
         // would change the rows of that format only.
@@ -50,6 +52,7 @@ pub async fn run(
     let beside = if settings.beside { ask::answering(backend, &models).await } else { Vec::new() };
     let methods = distinct(settings.methods.iter().copied().chain(beside));
     let settings = &Settings { methods, ..settings };
+    let checked = gate.check(gated::subject(settings, data, &models))?;
     let questions = data.named(Question::fingerprint);
     let study = Study { questions, concurrency: settings.concurrency, backend, models: &models, folder, restart };
     let warm = OnceCell::new();
@@ -61,6 +64,7 @@ pub async fn run(
     };
     let results = study.run(|models| settings.manifest(models), ask, &mut notify).await?;
     let summary = Summary::new(settings, data, &results.entries);
+    let judged = checked.judge(&gated::values(summary.groups.first().map_or(&[][..], |group| &group.rows)));
     let report = present::report(settings, &summary, results.manifest, &models)?;
-    Finished::new(report, summary.failed.len(), folder, "compare")
+    Ok((Finished::new(report, summary.failed.len(), folder, "compare")?, judged))
 }
