@@ -11,7 +11,7 @@
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-context bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -143,6 +143,11 @@ bench-answers: entailment
 # the uncompressed passages and with two shorter contexts of the same number of tokens. DATA as for bench-answers.
 bench-compress: entailment
 	@$(CARGO) bench --locked --bench compress -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5)
+
+# Compares contexts of 128 to 1,024 tokens by BuildContext, by the ranked list and by the first-stage order, and with
+# near-copies in the lists. DATA as for bench-answers.
+bench-context: setup
+	@$(CARGO) bench --locked --bench context -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0)
 
 # Sends requests from 64 hostile callers at once. Measures how long health checks take, peak memory, and the exit after
 # SIGTERM. Generates its own requests.

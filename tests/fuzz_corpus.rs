@@ -303,6 +303,12 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         (6, "score-pairs", body(json!({ "queries": ["who?", "what?"], "items": ["a", "b"] }))),
         (4, "no-object", body(json!([1, null]))),
         (
+            10,
+            "context",
+            body(json!({ "query": "who?", "documents": documents, "max_tokens": 9, "template": "<{n}> {text} {{}}",
+            "separator": "\n", "max_per_source": 1, "rerankd_dedup": "one-place", "rerankd_dedup_similarity": 0.5 })),
+        ),
+        (
             0,
             "escapes",
             br#"{"query": "\ud83d\ude00 \u00e9", "documents": ["\n", {"text": null}], "top_n": 1e3}"#.to_vec(),

@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
 /// New methods come last, because stored inputs name a method by its index.
-pub const METHODS: [&str; 21] = [
+pub const METHODS: [&str; 22] = [
     "rerankd.v1.RerankService/Rerank",
     "rerankd.v1.RerankService/WatchRerank",
     "rerankd.v1.RerankService/RerankStream",
@@ -40,6 +40,7 @@ pub const METHODS: [&str; 21] = [
     "tei.v1.Rerank/Rerank",
     "tei.v1.Rerank/RerankStream",
     "rerankd.v1.BeliefService/CheckCitations",
+    "rerankd.v1.RerankService/BuildContext",
 ];
 
 /// The form in which the input's bytes are sent as a request body.

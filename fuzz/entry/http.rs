@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
 /// New paths come last, because stored inputs name a path by its index.
-pub const PATHS: [&str; 10] = [
+pub const PATHS: [&str; 11] = [
     "/v1/rerank",
     "/v2/rerank",
     "/rerank",
@@ -21,6 +21,7 @@ pub const PATHS: [&str; 10] = [
     "/",
     "/invocations",
     "/v1/ranking",
+    "/v1/context",
 ];
 
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {

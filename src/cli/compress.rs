@@ -93,8 +93,17 @@ enum UnitName {
 
 impl CompressionArgs {
     /// True if any option is given.
-    pub(super) const fn is_given(&self) -> bool {
+    const fn is_given(&self) -> bool {
         self.unit.is_some() || self.ratio.is_some() || self.target_tokens.is_some() || self.ratio_spread.is_some()
+    }
+
+    /// The compression by this method, if one is given.
+    pub(super) fn of(&self, method: Option<CompressionName>) -> Result<Option<Compression>, Failure> {
+        if method.is_none() && self.is_given() {
+            let problem = "--unit, --ratio, --target-tokens and --ratio-spread need --compress with a method";
+            return Err(Failure::Input(problem.into()));
+        }
+        Ok(method.map(|method| self.options(method)))
     }
 
     pub(super) fn options(&self, method: CompressionName) -> Compression {

@@ -7,7 +7,7 @@ use super::Cli;
 
 /// The commands by purpose.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Serve and ask", &["serve", "rerank", "compress", "warm", "health"]),
+    ("Serve and ask", &["serve", "rerank", "context", "compress", "warm", "health"]),
     ("Measure", &["utility", "measure", "citations", "metrics", "evaluate", "position-bias"]),
     ("Compare and study", &["compare", "calibrate", "lists", "analyse", "distil", "fit"]),
     ("Models", &["models"]),
@@ -15,16 +15,25 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// Headings of options with the names of their arguments. Other options stand below "Options".
-const HEADINGS: [(&str, &str); 9] = [
+const HEADINGS: [(&str, &str); 10] = [
     ("Input", "lists limit skip run queries corpus qrels split relevance_threshold concurrency unjudged"),
-    ("Output", "format texts explain top_n score_threshold only_helpful tag out restart samples per_query mixes"),
+    (
+        "Output",
+        "format texts explain top_n score_threshold only_helpful template separator tag out restart \
+         samples per_query mixes",
+    ),
     ("Quality gate", "fail_under baseline max_drop save_baseline junit summary"),
     ("Server", "server ca cert key token_file"),
-    ("Limits", "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate max_tokens"),
+    (
+        "Limits",
+        "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate max_tokens max_characters \
+         max_per_source",
+    ),
     (
         "Prompts and mixture",
         "instruction examples frames scorer fusion fusion_weight embedding_weight auto_k context_order by_generator",
     ),
+    ("Near-duplicates", "dedup dedup_similarity"),
     ("Compression", "compress unit ratio target_tokens ratio_spread recover compressed"),
     (RESEARCH, "design fit_budget depth orders outcome domain paper_objective seed reference measure_entropy"),
     (
@@ -35,7 +44,7 @@ const HEADINGS: [(&str, &str); 9] = [
 ];
 
 /// Headings whose options only the long help of `rerank` shows.
-const LONG: [&str; 4] = ["Compression", "Prompts and mixture", RESEARCH, "Server"];
+const LONG: [&str; 5] = ["Compression", "Near-duplicates", "Prompts and mixture", RESEARCH, "Server"];
 
 /// The option of a heading in [`LONG`] that the short help shows, too.
 const ALWAYS: &str = "server";

@@ -7,6 +7,8 @@ mod check_config;
 mod citations;
 mod compress;
 mod connection;
+mod context;
+mod dedup;
 mod fit;
 mod grammar;
 mod health;
@@ -59,6 +61,7 @@ struct Cli {
 enum Command {
     Serve(serve::ServeArgs),
     Rerank(rerank::RerankArgs),
+    Context(context::ContextArgs),
     Compress(compress::CompressArgs),
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
@@ -255,6 +258,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Rerank(args) => Box::pin(rerank::run(args, &settings)).await,
+        Command::Context(args) => Box::pin(context::run(args, &settings)).await,
         Command::Compress(args) => compress::run(args, &settings).await,
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,

@@ -427,6 +427,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
                 "utility": result.utility, "standard_error": result.standard_error,
                 "outranks_next": result.outranks_next, "tokens_cut": result.tokens_cut,
                 "stage": result.stage().as_str_name(), "signals": result.signals.as_ref().map(signals),
+                "duplicates": result.duplicates,
             });
             if let (Some(members), Some(passage)) = (members.as_object_mut(), passage(result.original_index)) {
                 members.insert("title".to_owned(), json!(passage.title));
@@ -451,26 +452,12 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
             "shared_blocks": inner.shared_blocks,
         })
     });
-    let usage = answer.usage.as_ref().map(|inner| {
-        json!({
-            "tokens": inner.tokens, "naive_tokens": inner.naive_tokens, "cached_tokens": inner.cached_tokens,
-            "embedding_tokens": inner.embedding_tokens, "pairs": inner.pairs,
-            "steps": inner.steps, "tokenise_ms": inner.tokenise_ms, "queue_ms": inner.queue_ms,
-            "score_ms": inner.score_ms, "fit_ms": inner.fit_ms, "total_ms": inner.total_ms,
-        })
-    });
     json!({
         "results": results,
         "position_bias": answer.position_bias.iter().map(|bias| &bias.weights).collect::<Vec<_>>(),
         "diagnostics": diagnostics,
         "design": design,
-        "context_order": answer.context_order.as_ref().map(|inner| json!({
-            "original_indices": inner.original_indices, "order": inner.order().as_str_name(),
-            "ground": inner.ground().as_str_name(), "profile_passages": inner.profile_passages,
-            "profile_observations": inner.profile_observations,
-            "profile_origin": inner.profile_origin().as_str_name(),
-            "profile_subject": inner.profile_subject().as_str_name(),
-        })),
+        "context_order": answer.context_order.as_ref().map(context_order),
         "utility": answer.utility.as_ref().map(|inner| json!({
             "given": inner.given.as_ref().map(order_json), "arranged": inner.arranged.as_ref().map(order_json),
             "seper_without": inner.seper_without, "judged_pairs": inner.judged_pairs,
@@ -483,11 +470,32 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
         "none_relevant": answer.none_relevant,
         "score_calibrated": answer.score_calibrated,
         "compression": answer.compression.as_ref().map(super::compress::json),
-        "usage": usage,
+        "usage": answer.usage.as_ref().map(usage),
         "warnings": answer.warnings,
         "model": answer.model,
         "model_sha256": answer.model_sha256,
         "adapter": answer.adapter.as_ref().map(adapter),
+    })
+}
+
+/// The cost of a request as JSON.
+pub(super) fn usage(usage: &v1::Usage) -> Value {
+    json!({
+        "tokens": usage.tokens, "naive_tokens": usage.naive_tokens, "cached_tokens": usage.cached_tokens,
+        "embedding_tokens": usage.embedding_tokens, "pairs": usage.pairs,
+        "steps": usage.steps, "tokenise_ms": usage.tokenise_ms, "queue_ms": usage.queue_ms,
+        "score_ms": usage.score_ms, "fit_ms": usage.fit_ms, "total_ms": usage.total_ms,
+    })
+}
+
+/// The order of a context as JSON.
+pub(super) fn context_order(arranged: &v1::Arrangement) -> Value {
+    json!({
+        "original_indices": arranged.original_indices, "order": arranged.order().as_str_name(),
+        "ground": arranged.ground().as_str_name(), "profile_passages": arranged.profile_passages,
+        "profile_observations": arranged.profile_observations,
+        "profile_origin": arranged.profile_origin().as_str_name(),
+        "profile_subject": arranged.profile_subject().as_str_name(),
     })
 }
 

@@ -9,14 +9,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
+use super::dedup::DedupArgs;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, backend, input, models, output, rerank_lists};
 use crate::config::Config;
 use crate::telemetry;
 use engine::methods;
 use engine::types::ContextOrder;
-use engine::types::{Compression, Inline, MoiOptions, MoiOutcome, RerankRequest, Scheme};
 use engine::types::{FusionMode, FusionOptions};
+use engine::types::{Inline, MoiOptions, MoiOutcome, RerankRequest, Scheme};
 use files::Warnings;
 use moi::domain::Domain;
 use protocol::v1;
@@ -148,6 +149,8 @@ pub(super) struct RerankArgs {
     compress: Option<CompressionName>,
     #[command(flatten)]
     compression: CompressionArgs,
+    #[command(flatten)]
+    dedup: DedupArgs,
     /// Add utilities, errors, contributions, position bias and cost.
     #[arg(long, conflicts_with = "lists")]
     explain: bool,
@@ -188,11 +191,23 @@ enum DomainName {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum ContextOrderName {
+pub(super) enum ContextOrderName {
     ByPositionBias,
     Descending,
     Reverse,
     Given,
+}
+
+impl ContextOrderName {
+    pub(super) fn order(name: Option<Self>) -> ContextOrder {
+        match name {
+            None => ContextOrder::Auto,
+            Some(Self::ByPositionBias) => ContextOrder::ByPositionBias,
+            Some(Self::Descending) => ContextOrder::Descending,
+            Some(Self::Reverse) => ContextOrder::Reverse,
+            Some(Self::Given) => ContextOrder::Input,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -210,14 +225,6 @@ pub(super) fn method_parser() -> PossibleValuesParser {
 }
 
 impl RerankArgs {
-    fn compression(&self) -> Result<Option<Compression>, Failure> {
-        if self.compress.is_none() && self.compression.is_given() {
-            let problem = "--unit, --ratio, --target-tokens and --ratio-spread need --compress with a method";
-            return Err(Failure::Input(problem.into()));
-        }
-        Ok(self.compress.map(|method| self.compression.options(method)))
-    }
-
     /// The given options of moi, which other methods ignore. cascade refuses them.
     fn without_effect(&self) -> Vec<&'static str> {
         if self.method.as_deref().is_none_or(|method| matches!(method, "moi" | "cascade")) {
@@ -285,16 +292,12 @@ impl RerankArgs {
             score_threshold: self.score_threshold,
             truncate: self.no_truncate.then_some(false),
             passage_tokens: self.max_passage_tokens,
-            compression: self.compression()?,
+            compression: self.compression.of(self.compress)?,
+            dedup: self.dedup.options(),
             inline: (self.measure_entropy || !self.reference.is_empty())
                 .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
             prefix: self.opening.opening()?,
-            context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
-                ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
-                ContextOrderName::Descending => ContextOrder::Descending,
-                ContextOrderName::Reverse => ContextOrder::Reverse,
-                ContextOrderName::Given => ContextOrder::Input,
-            }),
+            context_order: ContextOrderName::order(self.context_order),
             ..RerankRequest::default()
         })
     }

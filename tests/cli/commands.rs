@@ -30,8 +30,9 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &["compress"],
+        &["context"],
         &["evaluate"],
         &["metrics"],
         &["utility"],

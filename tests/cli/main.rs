@@ -22,6 +22,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod context;
 mod distil;
 mod evaluate;
 mod evaluate_context;

@@ -102,6 +102,10 @@ def run(checks, servers):
         events = list(reranks.WarmPassages(rerank_pb2.WarmPassagesRequest(passages=passages())))
         assert events, "no event"
 
+    def context():
+        built = reranks.BuildContext(rerank_pb2.BuildContextRequest(request=rerank(), max_tokens=64))
+        assert 0 < built.tokens <= 64 and built.passages, built
+
     def errors():
         error = refused(grpc.StatusCode.INVALID_ARGUMENT, lambda: reranks.Rerank(rerank_pb2.RerankRequest(query="")))
         trailers = dict(error.trailing_metadata())
@@ -182,6 +186,7 @@ def run(checks, servers):
         ("WatchRerank", watch),
         ("RerankStream", rerank_stream),
         ("WarmPassages", warm),
+        ("BuildContext", context),
         ("errors with details", errors),
         ("a cancelled stream", cancelled),
         ("BeliefService", belief),

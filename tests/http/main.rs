@@ -14,6 +14,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod context;
 mod errors;
 #[path = "../common/http.rs"]
 mod http;

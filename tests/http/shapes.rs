@@ -349,6 +349,7 @@ async fn the_openapi_document_names_every_path() {
         "/rerank",
         "/reranking",
         "/score",
+        "/v1/context",
         "/v1/health/live",
         "/v1/health/ready",
         "/v1/models",

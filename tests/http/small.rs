@@ -12,7 +12,7 @@ const LONG: usize = 1 << 20;
 /// A shape may repeat its message four times.
 const MOST: usize = 2_048;
 
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     "/",
     "/v1/rerank",
     "/v2/rerank",
@@ -21,6 +21,7 @@ const PATHS: [&str; 10] = [
     "/v1/reranking",
     "/v1/ranking",
     "/invocations",
+    "/v1/context",
     "/score",
     "/v1/score",
 ];

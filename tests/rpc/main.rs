@@ -28,6 +28,7 @@ mod common;
 mod compression;
 mod compression_bounds;
 mod concurrency;
+mod context;
 mod contexts;
 mod copies;
 mod cut;

@@ -158,6 +158,10 @@ fn accepted() -> Vec<(&'static str, Vec<u8>)> {
             v1::WatchRerankRequest { request: Some(rerank.clone()) }.encode_to_vec(),
         ),
         (
+            "rerankd.v1.RerankService/BuildContext",
+            v1::BuildContextRequest { request: Some(rerank.clone()), ..Default::default() }.encode_to_vec(),
+        ),
+        (
             "rerankd.v1.RerankService/RerankStream",
             v1::RerankStreamRequest { request_id: "a".into(), request: Some(rerank) }.encode_to_vec(),
         ),

@@ -40,6 +40,7 @@ def test_every_method(server: FakeServer) -> None:
         assert (await client.labels("q", ["Eliot"], ["Eliot"])).labels["exact-match"] == (1.0,)
         assert (await client.metrics({"q": ["a"]}, {"q": {"a": 1}}, ["RR"]))["RR"] == 1.0
         assert (await client.compress("q", ["one two"])).texts() == ["one"]
+        assert (await client.context("one", ["one two", "six"], max_tokens=3)).text == "[1] one two"
         assert (await client.info()).ready
 
     run(server, use)

@@ -116,6 +116,37 @@ def test_optional_fields_of_results(client: Rerankd, server: FakeServer) -> None
     assert ranking.warnings == ("cut",)
 
 
+def test_context(client: Rerankd, server: FakeServer) -> None:
+    passages = ["Rye grows.", {"id": "e", "title": "Élan", "text": "東京 {n} wrote it"}, "東京 {n} wrote it"]
+    context = client.context("wrote it", passages, template="{id}|{title}: {text};", separator="--")
+    assert str(context) == "e|Élan: 東京 {n} wrote it;--0|: Rye grows.;"
+    assert [context.text[passage.start : passage.end] for passage in context.passages] == [
+        "東京 {n} wrote it",
+        "Rye grows.",
+    ]
+    assert [(one.index, one.reason, one.duplicate_of) for one in context.left_out] == [(2, "duplicate", 1)]
+    assert (context.reader, context.model, context.tokens) == ("fake", "fake", 8)
+    options = rerank_pb2.BuildContextRequest(max_characters=40, template="other")
+    options.request.token_budget = 7
+    client.context(
+        "q", ["a {text}"], max_per_source=2, template="{text}", scores=[1], top_n=1, dedup="off", options=options
+    )
+    sent = server.calls[1].message
+    assert (sent.max_characters, sent.max_tokens, sent.template, sent.max_per_source) == (40, 0, "{text}", 2)
+    assert not sent.HasField("separator")
+    assert (sent.request.query, sent.request.token_budget, sent.request.top_n) == ("q", 7, 1)
+    assert sent.request.dedup.mode == rerank_pb2.DEDUP_MODE_OFF
+    assert [passage.retriever_score for passage in sent.request.passages] == [1.0]
+
+
+def test_near_duplicates(client: Rerankd, server: FakeServer) -> None:
+    result = rerank_pb2.RankedPassage(original_index=1, duplicates=[0, 2])
+    server.script("Rerank", rerank_pb2.RerankResponse(results=[result]))
+    ranking = client.rerank("q", ["a", "A", "a."], dedup="one-place")
+    assert ranking[0].duplicates == (0, 2)
+    assert server.calls[0].message.dedup.mode == rerank_pb2.DEDUP_MODE_ONE_PLACE
+
+
 def test_watch(client: Rerankd, server: FakeServer) -> None:
     planned, progress, ranking = client.watch(QUERY, TEXTS, top_n=1, scores=[3, 2, 1], timeout=5)
     assert planned == Planned(10, 10)

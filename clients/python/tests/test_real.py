@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import rerankd
-from rerankd import TLS, AsyncRerankd, Compression, Planned, Ranking, Request, Rerankd
+from rerankd import TLS, AsyncRerankd, Compression, InvalidRequest, Planned, Ranking, Request, Rerankd
 from rerankd.v1 import rerank_pb2, utility_pb2
 
 BINARY = os.environ.get("RERANKD", "")
@@ -139,6 +139,22 @@ def test_metrics(client: Rerankd) -> None:
     assert metrics.queries["a"]["RR"] == 0.5
     assert "RR" in metrics.intervals
     assert metrics["ndcg_cut_10"] is not None
+
+
+def test_context(client: Rerankd) -> None:
+    passages = [{"title": "Élan", "text": text} for text in (*TEXTS, TEXTS[0].upper())]
+    context = client.context(QUERY, passages, max_tokens=40, template="{n}. {{{title}}} {text}", separator="\n")
+    assert 0 < context.tokens <= 40
+    assert context.text.startswith("1. {Élan} ")
+    for passage in context.passages:
+        text = context.text[passage.start : passage.end]
+        assert passages[passage.index]["text"].startswith(text)
+        assert passage.cut == (text != passages[passage.index]["text"])
+    found = sorted([passage.index for passage in (*context.passages, *context.left_out)])
+    assert found == list(range(len(passages)))
+    assert any(passage.reason == "duplicate" for passage in context.left_out)
+    with pytest.raises(InvalidRequest, match="template"):
+        client.context(QUERY, passages, template="{body}")
 
 
 def test_compress(client: Rerankd) -> None:

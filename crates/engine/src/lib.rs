@@ -7,6 +7,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`rerank`] | ranks passages with a method of [`methods`], then compresses them and measures their utility |
+//! | [`context_builder`] | writes the most valuable passages that fit a prompt |
 //! | [`sampling`] | samples answers and measures the generator's belief |
 //! | [`utility`] | measures by how much passages change that belief |
 //! | [`evaluate`] | labels passages by the answers that they lead to |
@@ -21,7 +22,9 @@ mod calibrations;
 mod checks;
 pub mod citations;
 pub mod compress;
+pub mod context_builder;
 pub mod contexts;
+mod duplicates;
 mod estimate;
 pub mod evaluate;
 pub mod fusion;
@@ -45,6 +48,7 @@ use std::sync::Arc;
 
 use calibrate::PositionMeter;
 use citations::CitationChecker;
+use context_builder::ContextBuilder;
 use contexts::ContextReader;
 use evaluate::{BertScorer, Evaluator};
 use models::{Models, ServedGenerator};
@@ -66,6 +70,8 @@ pub struct UseCases {
     limits: Limits,
     /// Ranks passages.
     pub reranker: Reranker,
+    /// Builds contexts.
+    pub context_builder: ContextBuilder,
     /// Samples answers.
     pub sampler: Sampler,
     /// Measures the utility of passages.
@@ -109,6 +115,7 @@ impl Engine {
         let every = || models.clone();
         Self(Arc::new(UseCases {
             reranker: Reranker::new(utility.clone()),
+            context_builder: ContextBuilder { models: every(), reranker: Reranker::new(utility.clone()) },
             utility,
             belief: BeliefMeter { models: every(), limits },
             evaluator: Evaluator { sampler: sampler.clone() },

@@ -20,11 +20,11 @@ use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, convert_belief, convert_citation, convert_evaluate, convert_parts, v1};
+use super::{convert, convert_belief, convert_citation, convert_context, convert_evaluate, convert_parts, v1};
 use engine::citations::CitationRequest;
 use engine::types::EvaluateRequest;
 use engine::types::UtilityRequest;
-use engine::types::{Passage, RerankRequest};
+use engine::types::{ContextRequest, Passage, RerankRequest};
 use prefix_scheduler::model::entailment::TextPair;
 
 /// The reason why a call failed.
@@ -251,6 +251,20 @@ impl Client {
                 }
             }
             Err(ClientError::refused(Code::Unavailable, false, "the stream ended without an answer".to_owned()))
+        })
+        .await
+        .map_err(|error| error.within("request."))
+    }
+
+    /// Builds the context of a prompt.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn build_context(&self, request: &ContextRequest) -> Result<v1::BuildContextResponse, ClientError> {
+        self.patiently(|| async {
+            let mut client =
+                RerankServiceClient::new(self.services().await?).max_decoding_message_size(self.message_bytes);
+            Ok(client.build_context(convert_context::request_to_wire(request)).await?.into_inner())
         })
         .await
         .map_err(|error| error.within("request."))

@@ -4,7 +4,7 @@ use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::convert_parts::{
     given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide,
 };
-use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
+use super::{convert_belief, convert_compression, convert_context, convert_fusion, convert_opening, v1};
 use engine::methods;
 use engine::types::{
     Arrangement, Basis, ContextOrder, EngineError, Ground, MethodRef, MoiOptions, MoiOutcome, RerankEvent,
@@ -50,6 +50,7 @@ pub fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
         inline: wire.utility.map(convert_belief::inline),
         prefix: convert_opening::opening(wire.instruction, wire.examples),
         compression: convert_compression::options(wire.compression)?,
+        dedup: convert_context::dedup(wire.dedup)?,
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
@@ -159,6 +160,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         examples: convert_opening::examples_to_wire(&request.prefix),
         compression: request.compression.as_ref().map(convert_compression::options_to_wire),
         utility: request.inline.as_ref().map(convert_belief::inline_to_wire),
+        dedup: request.dedup.map(convert_context::dedup_to_wire),
     }
 }
 
@@ -172,7 +174,7 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
     }
 }
 
-fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
+pub(super) fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
     let (ground, basis) = match arranged.ground {
         Ground::Requested => (v1::ArrangementGround::Requested, None),
         Ground::NoProfile => (v1::ArrangementGround::NoProfile, None),
@@ -228,6 +230,7 @@ pub fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
             passage: sent.whole.then(|| passage.clone()),
             stage: convert_fusion::stage(ranked.stage).into(),
             signals: ranked.score_parts.map(convert_fusion::signals),
+            duplicates: ranked.duplicates.iter().copied().map(narrow).collect(),
         }
     });
     v1::RerankResponse {

@@ -6,6 +6,7 @@ pub mod convert;
 pub mod convert_belief;
 pub mod convert_citation;
 pub mod convert_compression;
+pub mod convert_context;
 pub mod convert_evaluate;
 pub mod convert_fit;
 pub mod convert_fusion;

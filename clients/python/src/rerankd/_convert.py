@@ -57,6 +57,8 @@ def rerank_request(request: types.Request, texts: Sequence[types.Passage]) -> re
         message.instruction = request.instruction
     if request.compression is not None:
         message.compression.CopyFrom(compression(request.compression))
+    if request.dedup:
+        message.dedup.mode = value(rerank_pb2.DedupMode, "DEDUP_MODE", request.dedup)
     return message
 
 
@@ -112,6 +114,74 @@ def ranking(
         position_bias=tuple(tuple(bias.weights) for bias in answer.position_bias),
         compressed=compressed,
         passages=texts,
+        proto=answer,
+    )
+
+
+def context_request(
+    request: types.Request,
+    texts: Sequence[types.Passage],
+    max_tokens: int,
+    template: str,
+    separator: str | None,
+    max_per_source: int,
+    options: rerank_pb2.BuildContextRequest | None,
+) -> rerank_pb2.BuildContextRequest:
+    """The message of a context. Arguments replace the fields of `options`."""
+    message = rerank_pb2.BuildContextRequest()
+    if options is not None:
+        message.CopyFrom(options)
+    ranking = replace(request, options=message.request)
+    message.request.CopyFrom(rerank_request(ranking, texts))
+    if max_tokens:
+        message.max_tokens = max_tokens
+    if template:
+        message.template = template
+    if separator is not None:
+        message.separator = separator
+    if max_per_source:
+        message.max_per_source = max_per_source
+    return message
+
+
+def context(answer: rerank_pb2.BuildContextResponse, request_id: str) -> types.Context:
+    """A context. Its spans become characters."""
+    data = answer.text.encode()
+
+    def characters(end: int) -> int:
+        return len(data[:end].decode())
+
+    return types.Context(
+        text=answer.text,
+        tokens=answer.tokens,
+        passages=tuple(
+            types.ContextPassage(
+                passage.id,
+                passage.original_index,
+                characters(passage.start),
+                characters(passage.end),
+                passage.score,
+                passage.utility,
+                tuple(passage.duplicates),
+                passage.cut,
+                passage.compressed,
+            )
+            for passage in answer.passages
+        ),
+        left_out=tuple(
+            types.LeftOut(
+                passage.id,
+                passage.original_index,
+                _known(rerank_pb2.LeftOutReason, "LEFT_OUT_REASON", passage.reason),
+                passage.duplicate_of if passage.HasField("duplicate_of") else None,
+            )
+            for passage in answer.left_out
+        ),
+        warnings=tuple(answer.warnings),
+        usage=usage(answer.usage),
+        model=answer.model,
+        reader=answer.reader,
+        request_id=request_id,
         proto=answer,
     )
 
@@ -306,6 +376,7 @@ def _result(result: rerank_pb2.RankedPassage, texts: Sequence[types.Passage]) ->
             signals.source if signals.HasField("source") else None,
         ),
         tokens_cut=result.tokens_cut,
+        duplicates=tuple(result.duplicates),
     )
 
 

@@ -42,6 +42,7 @@ STREAM = Method(
     request_stream=True,
     answer_stream=True,
 )
+CONTEXT = Method("RerankService", "BuildContext", rerank_pb2.BuildContextRequest, rerank_pb2.BuildContextResponse)
 WARM = Method(
     "RerankService", "WarmPassages", rerank_pb2.WarmPassagesRequest, rerank_pb2.WarmPassagesResponse, answer_stream=True
 )

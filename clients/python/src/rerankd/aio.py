@@ -65,6 +65,7 @@ class AsyncRerankd(Base):
         latency_budget_ms: float | None = None,
         instruction: str = "",
         compression: types.Compression | None = None,
+        dedup: str = "",
         priority: int | str = "normal",
         timeout: float | None = None,
         request_id: str | None = None,
@@ -82,6 +83,7 @@ class AsyncRerankd(Base):
             latency_budget_ms=latency_budget_ms,
             instruction=instruction,
             compression=compression,
+            dedup=dedup,
             options=options,
         )
         texts = _convert.passages(passages, scores)
@@ -152,6 +154,41 @@ class AsyncRerankd(Base):
             event = _convert.event(request, texts, answer, found)
             if event is not None:
                 yield event
+
+    async def context(
+        self,
+        query: str,
+        passages: Sequence[types.PassageLike],
+        *,
+        max_tokens: int = 0,
+        template: str = "",
+        separator: str | None = None,
+        max_per_source: int = 0,
+        scores: Iterable[float] | None = None,
+        method: str | None = None,
+        top_n: int = 0,
+        only_helpful: bool = False,
+        compression: types.Compression | None = None,
+        dedup: str = "",
+        priority: int | str = "normal",
+        timeout: float | None = None,
+        request_id: str | None = None,
+        options: rerank_pb2.BuildContextRequest | None = None,
+    ) -> types.Context:
+        """Write the most valuable passages that fit a prompt. `Rerankd.context` explains the arguments."""
+        request = types.Request(
+            query,
+            passages,
+            method=method,
+            top_n=top_n,
+            only_helpful=only_helpful,
+            compression=compression,
+            dedup=dedup,
+        )
+        texts = _convert.passages(passages, scores)
+        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, options)
+        answer, found = await self._call(_methods.CONTEXT, message, timeout, priority, request_id)
+        return _convert.context(answer, found)
 
     async def warm(self, passages: Sequence[types.PassageLike], *, timeout: float | None = None) -> types.Warmed:
         """Let the server read up to 10,000 passages ahead of time."""

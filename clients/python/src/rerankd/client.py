@@ -82,6 +82,7 @@ class Rerankd(Base):
         latency_budget_ms: float | None = None,
         instruction: str = "",
         compression: types.Compression | None = None,
+        dedup: str = "",
         priority: int | str = "normal",
         timeout: float | None = None,
         request_id: str | None = None,
@@ -89,11 +90,12 @@ class Rerankd(Base):
     ) -> types.Ranking:
         """Rank passages, best first.
 
-        `scores` are the retriever's, higher for better passages; the default method fuses them with its own. Without
-        them, pass the passages in the retriever's order. `method` is a name such as `moi` or `query-generation`.
-        `top_n` returns only the best, `only_helpful` leaves out passages that are no better than none, and `auto_k`
-        chooses the number. `priority` is `low`, `normal`, `high`, or 0 (most urgent) to 9. `options` has any other
-        field of the protocol; arguments replace its fields.
+        `scores` are the retriever's, higher for better passages; the default method fuses them with its own.
+        Without them, pass the passages in the retriever's order. `method` is a name such as `moi` or
+        `query-generation`. `top_n` returns only the best, `only_helpful` leaves out passages that are no better
+        than none, and `auto_k` chooses the number. `dedup` is `one-place`, for the best of near-duplicates
+        only, or `push-down`. `priority` is `low`, `normal`, `high`, or 0 (most urgent) to 9. `options` has any
+        other field of the protocol; arguments replace its fields.
 
         >>> from rerankd.testing import FakeServer
         >>> with FakeServer() as server, Rerankd(server.address) as client:
@@ -112,6 +114,7 @@ class Rerankd(Base):
             latency_budget_ms=latency_budget_ms,
             instruction=instruction,
             compression=compression,
+            dedup=dedup,
             options=options,
         )
         texts = _convert.passages(passages, scores)
@@ -196,6 +199,55 @@ class Rerankd(Base):
             event = _convert.event(request, texts, answer, found)
             if event is not None:
                 yield event
+
+    def context(
+        self,
+        query: str,
+        passages: Sequence[types.PassageLike],
+        *,
+        max_tokens: int = 0,
+        template: str = "",
+        separator: str | None = None,
+        max_per_source: int = 0,
+        scores: Iterable[float] | None = None,
+        method: str | None = None,
+        top_n: int = 0,
+        only_helpful: bool = False,
+        compression: types.Compression | None = None,
+        dedup: str = "",
+        priority: int | str = "normal",
+        timeout: float | None = None,
+        request_id: str | None = None,
+        options: rerank_pb2.BuildContextRequest | None = None,
+    ) -> types.Context:
+        """Write the most valuable passages that fit `max_tokens` (1,024 by default) as the context of a prompt.
+
+        Tokens are those of the server's generator, numbers and separators included. `template` says how a passage is
+        written, with `{n}`, `{id}`, `{title}` and `{text}`. `max_per_source` bounds passages with the same title.
+        Near-duplicates are left out unless `dedup` is `off`. The other arguments are those of `rerank`. `options` has
+        any other field of the protocol; arguments replace its fields.
+
+        >>> from rerankd.testing import FakeServer
+        >>> with FakeServer() as server, Rerankd(server.address) as client:
+        ...     context = client.context("who wrote it?", ["Rye grows.", "Eliot wrote it."], max_tokens=4)
+        >>> print(context)
+        [1] Eliot wrote it.
+        >>> [(passage.index, passage.reason) for passage in context.left_out]
+        [(0, 'budget')]
+        """
+        request = types.Request(
+            query,
+            passages,
+            method=method,
+            top_n=top_n,
+            only_helpful=only_helpful,
+            compression=compression,
+            dedup=dedup,
+        )
+        texts = _convert.passages(passages, scores)
+        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, options)
+        answer, found = self._call(_methods.CONTEXT, message, timeout, priority, request_id)
+        return _convert.context(answer, found)
 
     def warm(self, passages: Sequence[types.PassageLike], *, timeout: float | None = None) -> types.Warmed:
         """Let the server read up to 10,000 passages ahead of time. Cached passages cost nothing.

@@ -284,6 +284,38 @@ def rank(request: rerank_pb2.RerankRequest) -> rerank_pb2.RerankResponse:
     return answer
 
 
+def context(message: rerank_pb2.BuildContextRequest) -> list[Message]:
+    """Write passages, best first, while their words fit. Copies are near-duplicates."""
+    ranked, left = rank(message.request), message.max_tokens or 1024
+    separator = message.separator if message.HasField("separator") else "\n\n"
+    answer, seen = rerank_pb2.BuildContextResponse(model=MODEL, reader=MODEL), dict[str, int]()
+    for result in ranked.results:
+        passage = message.request.passages[result.original_index]
+        template = message.template or ("[{n}] {title}\n{text}" if passage.title else "[{n}] {text}")
+        fields = {"n": len(answer.passages) + 1, "id": result.id, "title": passage.title}
+        before, after = (part.format(**fields) for part in template.split("{text}"))
+        begun = (answer.text + separator if answer.text else "") + before
+        tokens = len(f"{before}{passage.text}{after}".split())
+        found = {"id": result.id, "original_index": result.original_index}
+        if passage.text in seen and message.request.dedup.mode != rerank_pb2.DEDUP_MODE_OFF:
+            reason = rerank_pb2.LEFT_OUT_REASON_DUPLICATE
+            answer.left_out.add(**found, reason=reason, duplicate_of=seen[passage.text])
+        elif tokens > left:
+            answer.left_out.add(**found, reason=rerank_pb2.LEFT_OUT_REASON_BUDGET)
+        else:
+            start = len(begun.encode())
+            end = start + len(passage.text.encode())
+            answer.passages.add(**found, start=start, end=end, score=result.score, utility=result.utility)
+            answer.text = f"{begun}{passage.text}{after}"
+            answer.tokens += tokens
+            left -= tokens
+            seen[passage.text] = result.original_index
+    answer.characters = len(answer.text)
+    answer.usage.CopyFrom(ranked.usage)
+    answer.context_order.original_indices.extend(passage.original_index for passage in answer.passages)
+    return [answer]
+
+
 def watch(message: rerank_pb2.WatchRerankRequest) -> list[Message]:
     """The plan, one step, and the ranking."""
     final = rank(message.request)
@@ -402,6 +434,7 @@ HANDLERS: list[tuple[_methods.Method[Any, Any], Answerer]] = [
     (_methods.RERANK, lambda message: [rank(message)]),
     (_methods.WATCH, watch),
     (_methods.STREAM, lambda _: []),
+    (_methods.CONTEXT, context),
     (_methods.WARM, warm),
     (_methods.UTILITY, utility),
     (_methods.LABELS, labels),

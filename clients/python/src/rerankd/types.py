@@ -59,6 +59,7 @@ class Request:
     latency_budget_ms: float | None = field(default=None, kw_only=True)
     instruction: str = field(default="", kw_only=True)
     compression: Compression | None = field(default=None, kw_only=True)
+    dedup: str = field(default="", kw_only=True)
     options: rerank_pb2.RerankRequest | None = field(default=None, kw_only=True, repr=False)
     id: str = field(default="", kw_only=True)
     """The caller's name for this request in `rerank_many`. It is not sent."""
@@ -78,7 +79,8 @@ class Result:
     """A ranked passage.
 
     `score` is in (0, 1) and descends with `rank`. `utility` is the model's own value, in nats for the default method:
-    log P(query | passage) - log P(query | no passage). `stage` is `retriever`, `alone` or `together`.
+    log P(query | passage) - log P(query | no passage). `stage` is `retriever`, `alone` or `together`. `duplicates` has
+    the indices of its near-duplicates, with `dedup`.
     """
 
     id: str
@@ -92,6 +94,7 @@ class Result:
     stage: str = ""
     signals: Signals = Signals()
     tokens_cut: int = 0
+    duplicates: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -219,6 +222,62 @@ class Ranking(Sequence[Result]):
 
     def _repr_html_(self) -> str:
         return _html.ranking(self)
+
+
+@dataclass(frozen=True)
+class ContextPassage:
+    """A passage of a context: `context.text[start:end]` is its text.
+
+    `duplicates` has the indices of the near-duplicates that it stands for. `cut` says that the end of its text was cut
+    to fit, `compressed` that it was compressed.
+    """
+
+    id: str
+    index: int
+    start: int
+    end: int
+    score: float
+    utility: float
+    duplicates: tuple[int, ...] = ()
+    cut: bool = False
+    compressed: bool = False
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A passage that is not in a context.
+
+    `reason` is `budget`, `duplicate`, `source`, `ranking` or `empty`. `duplicate_of` is the index of the passage that
+    it repeats.
+    """
+
+    id: str
+    index: int
+    reason: str
+    duplicate_of: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """A context for a prompt, which `str` returns as text.
+
+    `tokens` counts the text as a whole by the tokenizer of the generator `reader`. The text is empty if no passage fits
+    or is wanted; `warnings` say why.
+    """
+
+    text: str
+    tokens: int
+    passages: tuple[ContextPassage, ...]
+    left_out: tuple[LeftOut, ...]
+    warnings: tuple[str, ...]
+    usage: Usage
+    model: str
+    reader: str
+    request_id: str
+    proto: rerank_pb2.BuildContextResponse = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ impl Blanks {
     pub(super) fn put_back(&self, most: usize, answer: &mut Reranked) {
         for passage in &mut answer.passages {
             passage.index = self.place(passage.index);
+            passage.duplicates.iter_mut().for_each(|copy| *copy = self.place(*copy));
         }
         for index in &mut answer.arrangement.order {
             *index = self.place(*index);
@@ -101,6 +102,7 @@ impl Blanks {
             tokens_cut: 0,
             stage: RankingStage::Retriever,
             score_parts: None,
+            duplicates: Vec::new(),
         }));
     }
 

@@ -90,6 +90,7 @@ impl RerankRequest {
         self.moi.check_options()?;
         method.check_options(self)?;
         self.inline.as_ref().map_or(Ok(()), Inline::check_options)?;
-        self.compression.map_or(Ok(()), |compression| compression.check())
+        self.compression.map_or(Ok(()), |compression| compression.check())?;
+        self.dedup.map_or(Ok(()), |dedup| dedup.check())
     }
 }

@@ -108,6 +108,11 @@ impl Copies {
         passages
     }
 
+    /// The passages of a document, ascending.
+    pub fn passages(&self, document: usize) -> &[usize] {
+        &self.documents[document]
+    }
+
     /// The error of a ranking of documents, with its field in terms of the passages.
     pub fn named(&self, error: EngineError) -> EngineError {
         error.at_passage(|document| self.documents.get(document).map(|copies| copies[0]))
@@ -135,6 +140,7 @@ mod tests {
             tokens_cut: 0,
             stage: crate::types::RankingStage::Alone,
             score_parts: None,
+            duplicates: Vec::new(),
         };
         documents.iter().enumerate().map(one).collect()
     }

@@ -13,6 +13,7 @@ mod compress;
 mod compressor;
 mod copies;
 mod cost;
+mod dedup;
 mod driver;
 mod inline;
 mod mixing;
@@ -41,6 +42,7 @@ use driver::{Driven, Driver};
 use mixing::{is_unread, mix, mixes, not_calibrated};
 pub use passages::RANKED_WITHOUT;
 use passages::scores_sha256;
+pub(crate) use place::arrange;
 use place::place;
 use quota::Quota;
 use scorer::{Admission, model_name, reading_model, scoring_model};
@@ -120,6 +122,11 @@ impl Reranker {
     pub fn check(&self, request: &RerankRequest) -> Result<(), EngineError> {
         check_request(request, &self.limits)?;
         self.scoring_model(request).map(drop)
+    }
+
+    /// True if passages may be cut to fit.
+    pub(crate) fn truncates(&self, request: &RerankRequest) -> bool {
+        request.truncate.unwrap_or(self.limits.truncate)
     }
 
     /// The kind of model that works on a request.
@@ -320,8 +327,8 @@ impl Reranker {
         }
         let driven = Driven { scored, cut };
         let (generator, scorer) = (Arc::clone(&job.generator), Arc::clone(&job.scorer));
-        let answer = if request.auto_k {
-            // The sums over a long list take milliseconds.
+        let answer = if request.auto_k || request.dedup.is_some() {
+            // The sums over a long list, and the words of its texts, take milliseconds.
             let (request, copies) = (request.clone(), job.copies.clone());
             let work =
                 move |_: &Call| place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies));

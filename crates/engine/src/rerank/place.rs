@@ -1,6 +1,7 @@
 //! Turns the outcome of a method into results: fusion if requested, scores, threshold, count, arrangement.
 
 use super::copies::Copies;
+use super::dedup::deduplicated;
 use super::driver::Driven;
 use super::mixing::{asks_mix, is_unread};
 use crate::fusion::calibration::Calibration;
@@ -8,7 +9,7 @@ use crate::fusion::certainty;
 use crate::methods::Scored;
 use crate::models::ServedGenerator;
 use crate::types::{
-    Arrangement, ContextOrder, EngineError, Ground, Ranked, RankingStage, RerankRequest, Reranked, Usage,
+    Arrangement, ContextOrder, DedupMode, EngineError, Ground, Ranked, RankingStage, RerankRequest, Reranked, Usage,
 };
 use moi::profile::Subject;
 use numeric::{lowered, sigmoid};
@@ -53,6 +54,7 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(RankingStage::Alone),
         score_parts: scored.score_parts.get(index).copied(),
+        duplicates: Vec::new(),
     });
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
@@ -83,7 +85,10 @@ pub(super) fn place(
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
     // A cut document is cut in all of its copies.
-    let mut passages = copies.ranked(documents, &scored);
+    let mut passages = match request.dedup.filter(|dedup| dedup.mode != DedupMode::Off) {
+        Some(dedup) => deduplicated(documents, request, copies, dedup),
+        None => copies.ranked(documents, &scored),
+    };
     passages.truncate(request.top_n.unwrap_or(usize::MAX));
     passages.last_mut().into_iter().for_each(|passage| passage.outranks_next = None);
     // The best passage is rarely below zero: passages about the same subject make a query a little likelier.
@@ -133,7 +138,7 @@ fn without_effect(request: &RerankRequest, scored: &Scored) -> Vec<String> {
 }
 
 /// The passages in the order of the context.
-fn arrange(
+pub(crate) fn arrange(
     generator: &ServedGenerator,
     request: &RerankRequest,
     returned: &[usize],

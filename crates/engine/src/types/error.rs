@@ -90,6 +90,15 @@ impl EngineError {
         matches!(self, Self::Invalid { .. } | Self::TooLong { .. } | Self::Budget { .. } | Self::Pairs { .. })
     }
 
+    /// The error with its field as a part of the message `of`.
+    #[must_use]
+    pub fn under(mut self, of: &str) -> Self {
+        if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self {
+            *field = format!("{of}.{field}");
+        }
+        self
+    }
+
     /// The error with another passage index; unchanged if its field is not part of a passage.
     pub(crate) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
         if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self

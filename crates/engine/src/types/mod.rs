@@ -1,6 +1,7 @@
 //! Plain data of requests and results. It depends on no other module of the engine.
 
 mod belief;
+mod context;
 mod error;
 mod evaluate;
 mod method;
@@ -13,6 +14,7 @@ mod utility;
 use std::time::{Duration, Instant};
 
 pub use belief::*;
+pub use context::*;
 pub use error::*;
 pub use evaluate::*;
 pub use method::*;

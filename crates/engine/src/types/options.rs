@@ -399,6 +399,45 @@ impl Compression {
     }
 }
 
+/// Least similarity of near-duplicates if the caller sets none: about one word in ten may differ.
+pub const SIMILARITY: f64 = 0.6;
+
+/// What happens to near-duplicates in a ranking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DedupMode {
+    /// The best ranked one stands for all of them.
+    #[default]
+    OnePlace,
+    /// All but the best ranked one come after the other passages.
+    PushDown,
+    /// They are ranked like other passages.
+    Off,
+}
+
+/// How near-duplicates are found, and what happens to them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dedup {
+    /// What happens to them.
+    pub mode: DedupMode,
+    /// Least Jaccard similarity of their word pairs, in (0, 1].
+    pub similarity: f64,
+}
+
+impl Default for Dedup {
+    fn default() -> Self {
+        Self { mode: DedupMode::default(), similarity: SIMILARITY }
+    }
+}
+
+impl Dedup {
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        if self.similarity > 0.0 && self.similarity <= 1.0 {
+            return Ok(());
+        }
+        Err(EngineError::invalid("dedup.similarity", "must lie above 0 and at most at 1"))
+    }
+}
+
 /// Options of the inline utility.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inline {

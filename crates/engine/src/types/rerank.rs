@@ -1,7 +1,7 @@
 //! A ranking: the request, its results, its cost.
 
 use super::{
-    Compression, CompressionMethod, CompressionUnit, ContextOrder, CutSide, FusionOptions, Inline, MethodRef,
+    Compression, CompressionMethod, CompressionUnit, ContextOrder, CutSide, Dedup, FusionOptions, Inline, MethodRef,
     MoiOptions, Passage, PromptPrefix, Scaling, Scheme, Source, Utility, unmarked,
 };
 use moi::Orientation;
@@ -60,6 +60,8 @@ pub struct RerankRequest {
     pub frame: Option<PromptFormat>,
     /// Compression of the returned passages, if any.
     pub compression: Option<Compression>,
+    /// What happens to near-duplicates; `None` to rank them like other passages.
+    pub dedup: Option<Dedup>,
 }
 
 impl RerankRequest {
@@ -109,6 +111,8 @@ pub struct Ranked {
     pub stage: RankingStage,
     /// The part of each score in its value; `None` without fusion.
     pub score_parts: Option<ScoreParts>,
+    /// Its near-duplicates, if the request asked for them and it is the best of them.
+    pub duplicates: Vec<usize>,
 }
 
 /// Position bias, quality and size of a fit.

@@ -47,7 +47,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         return rankings(asked, ranked, compute);
     }
     let results = items(asked, ranked, "relevance_score");
-    let warnings = warnings(asked, ranked);
+    let warnings = warnings(asked, &ranked.warnings);
     let mut meta = json!({
         "api_version": { "version": about.version },
         "billed_units": { "search_units": 1 },
@@ -73,7 +73,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         "meta": meta,
         "results": results,
     });
-    with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute)
+    with_cost(json_response(StatusCode::OK, &body), asked, &ranked.usage, compute)
 }
 
 /// The answer in NVIDIA NIM's shape.
@@ -85,15 +85,15 @@ fn rankings(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
         item["logit"] = (score / (1.0 - score)).ln().into();
     }
     let body = json!({ "rankings": items, "usage": usage(&ranked.usage) });
-    let response = with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute);
-    warned(response, warnings(asked, ranked))
+    let response = with_cost(json_response(StatusCode::OK, &body), asked, &ranked.usage, compute);
+    warned(response, warnings(asked, &ranked.warnings))
 }
 
 /// Adds the cost headers of text-embeddings-inference.
-fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
+pub(super) fn with_cost(mut response: Response, asked: &Asked, usage: &Usage, compute: &str) -> Response {
     let request = &asked.request;
     let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
-    for (name, value) in cost_headers(count, &ranked.usage, compute) {
+    for (name, value) in cost_headers(count, usage, compute) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().insert(HeaderName::from_static(name), value);
         }
@@ -101,14 +101,14 @@ fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: 
     response
 }
 
-fn warnings(asked: &Asked, ranked: &Reranked) -> Vec<String> {
-    asked.warnings.iter().cloned().chain(ranked.warnings.iter().map(|warning| asked.said(warning))).collect()
+pub(super) fn warnings(asked: &Asked, of_engine: &[String]) -> Vec<String> {
+    asked.warnings.iter().cloned().chain(of_engine.iter().map(|warning| asked.said(warning))).collect()
 }
 
 /// The answer in text-embeddings-inference's shape, with its headers.
 fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let response = json_response(StatusCode::OK, &Value::from(items(asked, ranked, "score")));
-    warned(with_cost(response, asked, ranked, compute), warnings(asked, ranked))
+    warned(with_cost(response, asked, &ranked.usage, compute), warnings(asked, &ranked.warnings))
 }
 
 /// Adds warnings as headers, for a protocol whose body has no field for them.
@@ -143,6 +143,9 @@ fn own_item(asked: &Asked, passage: &Ranked, score: &str) -> Map<String, Value> 
     let mut item = Map::new();
     item.insert("index".into(), passage.index.into());
     item.insert(score.into(), (if asked.raw_scores { passage.utility } else { passage.score }).into());
+    if !passage.duplicates.is_empty() {
+        item.insert("duplicates".into(), passage.duplicates.clone().into());
+    }
     if asked.details {
         own::add_details(&mut item, passage);
     }
@@ -172,7 +175,7 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
     warned(json_response(StatusCode::OK, &body), asked.warnings.iter().cloned().chain(engine).collect())
 }
 
-fn usage(usage: &Usage) -> Value {
+pub(super) fn usage(usage: &Usage) -> Value {
     json!({ "prompt_tokens": tokens(usage), "total_tokens": tokens(usage), "completion_tokens": 0 })
 }
 

@@ -9,6 +9,7 @@
 //! the token check.
 
 mod answer;
+mod context;
 mod documents;
 mod instruction;
 mod json;
@@ -176,6 +177,22 @@ async fn answered(
             let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
             // Counting their characters takes time, too.
             Ok(if returned > LARGE { beside_the_reactor(write) } else { write() })
+        }
+        Kind::Context => {
+            let (asked, request) = call.compute(move |_| reader.context(&body)).await?;
+            let model = http.model_of(&request.ranking);
+            let built = Box::pin(http.engine.context_builder.build(call, request)).await;
+            let built = built.map_err(|error| context::named(&asked, error))?;
+            tracing::debug!(
+                passages = built.passages.len(),
+                tokens = built.usage.tokens,
+                context_tokens = built.tokens,
+                milliseconds = built.usage.total_ms,
+                "context built"
+            );
+            let about = answer::About { id: call.id(), model: &model, version: "1", envelope: answer::Envelope::List };
+            let write = || context::answer(&asked, &built, &about, &http.engine.compute());
+            Ok(if built.text.len() > LARGE { beside_the_reactor(write) } else { write() })
         }
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;

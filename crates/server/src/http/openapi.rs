@@ -17,9 +17,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::http::own;
     use crate::http::request::{COMMON, RANKING};
     use crate::http::terms::TIMEOUT;
+    use crate::http::{context, own};
     use crate::peers::cost_headers;
     use engine::types::Usage;
     use prefix_scheduler::call::{PRIORITY_LEVEL, PRIORITY_NAME};
@@ -42,7 +42,7 @@ mod tests {
                 path
             })
             .collect();
-        assert_eq!(described.len(), 10, "{described:?}");
+        assert_eq!(described.len(), 11, "{described:?}");
     }
 
     /// The headers of answers: the cost headers of text-embeddings-inference, the warnings, and the request's id.
@@ -83,6 +83,9 @@ mod tests {
         for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
             let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
             assert!(if in_one_schema.contains(&field) { one != other } else { one && other }, "{field}");
+        }
+        for field in context::FIELDS {
+            assert!(described("ContextFields", field), "{field}");
         }
         for field in COMMON {
             assert!(described("ScoreRequest", field), "{field}");

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value};
 
 use super::json::{Object, elements};
-use engine::types::{EngineError, Ranked, RankingStage, RerankRequest, ScoreParts};
+use engine::types::{Dedup, DedupMode, EngineError, Ranked, RankingStage, RerankRequest, ScoreParts};
+use rag_metrics::quoted;
 
 /// The retriever's scores, one per document; null if there is none.
 const SCORES: &str = "rerankd_scores";
@@ -19,13 +20,18 @@ const ONLY_HELPFUL: &str = "rerankd_only_helpful";
 const LATENCY: &str = "rerankd_latency_budget_ms";
 /// Most tokens to evaluate.
 const TOKENS: &str = "rerankd_token_budget";
+/// What happens to near-duplicates.
+const DEDUP: &str = "rerankd_dedup";
+/// Least similarity of near-duplicates.
+const SIMILARITY: &str = "rerankd_dedup_similarity";
 /// Adds details to each result.
 pub(super) const DETAILS: &str = "rerankd_details";
 
 /// Replaces the built-in instruction before the documents, for methods that take one.
 pub(super) const INSTRUCTION: &str = "rerankd_instruction";
 
-pub(super) const FIELDS: [&str; 8] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION, LATENCY, TOKENS, DETAILS];
+pub(super) const FIELDS: [&str; 10] =
+    [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION, LATENCY, TOKENS, DEDUP, SIMILARITY, DETAILS];
 
 /// Sets these fields in `request`, whose passages are already read. `list` is the body's name for the passages.
 pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequest) -> Result<(), EngineError> {
@@ -35,6 +41,7 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     request.prefix.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
     request.latency_budget_ms = object.number(LATENCY)?;
     request.token_budget = object.count(TOKENS, 1)?;
+    request.dedup = dedup(object)?;
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
     let Some(scores) = elements(value, SCORES)? else {
         return Err(EngineError::invalid(SCORES, "must be a list of numbers"));
@@ -48,6 +55,23 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
         passage.retriever_score = serde_json::from_str(score.get()).map_err(refused)?;
     }
     Ok(())
+}
+
+fn dedup(object: &Object<'_, '_>) -> Result<Option<Dedup>, EngineError> {
+    let mode = match object.word(DEDUP)?.as_deref() {
+        None => None,
+        Some("one-place") => Some(DedupMode::OnePlace),
+        Some("push-down") => Some(DedupMode::PushDown),
+        Some("off") => Some(DedupMode::Off),
+        Some(other) => {
+            let problem = format!("must be one-place, push-down or off, is {}", quoted(other));
+            return Err(EngineError::invalid(DEDUP, problem));
+        }
+    };
+    let similarity = object.number(SIMILARITY)?;
+    let Dedup { mode: usual_mode, similarity: usual } = Dedup::default();
+    let asked = mode.is_some() || similarity.is_some();
+    Ok(asked.then(|| Dedup { mode: mode.unwrap_or(usual_mode), similarity: similarity.unwrap_or(usual) }))
 }
 
 /// True if details are asked for.
@@ -89,6 +113,8 @@ pub(super) fn called(field: &str) -> Option<String> {
         "method" => "rerankd_method",
         "latency_budget_ms" => LATENCY,
         "token_budget" => TOKENS,
+        "dedup.mode" => DEDUP,
+        "dedup.similarity" => SIMILARITY,
         // A body has no method options. Their faults follow from the method and the list.
         _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
         _ => return None,
@@ -139,8 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn near_duplicates_are_as_asked() {
+        let of = |body: &str| asked(body).unwrap().dedup.map(|dedup| (dedup.mode, dedup.similarity));
+        assert_eq!(of("{}"), None);
+        assert_eq!(of(r#"{"rerankd_dedup": "one-place"}"#), Some((DedupMode::OnePlace, 0.6)));
+        assert_eq!(of(r#"{"rerankd_dedup_similarity": 0.8}"#), Some((DedupMode::OnePlace, 0.8)));
+        assert_eq!(of(r#"{"rerankd_dedup": "push-down"}"#), Some((DedupMode::PushDown, 0.6)));
+        assert_eq!(of(r#"{"rerankd_dedup": "off"}"#), Some((DedupMode::Off, 0.6)));
+        assert_eq!(called("dedup.similarity").unwrap(), "rerankd_dedup_similarity");
+    }
+
+    #[test]
     fn faults_name_the_field() {
         let rows = [
+            (r#"{"rerankd_dedup": "on"}"#, "rerankd_dedup: must be one-place, push-down or off, is \"on\""),
+            (r#"{"rerankd_dedup_similarity": "high"}"#, "rerankd_dedup_similarity: must be a number"),
             (r#"{"rerankd_scores": 3}"#, "rerankd_scores: must be a list of numbers"),
             (r#"{"rerankd_scores": [1]}"#, "rerankd_scores: 1 given for 2 documents: must be one for each"),
             (r#"{"rerankd_scores": [1, "2"]}"#, "rerankd_scores[1]: must be a number or null"),

@@ -105,8 +105,7 @@ impl Reader {
     /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query if a bound
     /// applies to query and document together.
     pub fn rerank(&self, body: &[u8], echo: bool) -> (Shape, Result<Asked, Problem>) {
-        let wanted: Vec<&str> = COMMON.into_iter().chain(RANKING).chain(own::FIELDS).collect();
-        let object = match whole(body, &wanted) {
+        let object = match self.body(body, &[]) {
             Ok(object) => object,
             Err(problem) => return (self.own, Err(problem)),
         };
@@ -116,7 +115,13 @@ impl Reader {
         (shape, self.ranking(&object, tei, echo))
     }
 
-    fn ranking(&self, object: &Object<'_, '_>, tei: bool, echo: bool) -> Result<Asked, Problem> {
+    /// The fields of a ranking and `further` ones.
+    pub fn body<'a, 'k>(&self, body: &'a [u8], further: &[&'k str]) -> Result<Object<'a, 'k>, Problem> {
+        let wanted = COMMON.into_iter().chain(RANKING).chain(own::FIELDS).chain(further.iter().copied());
+        whole(body, &wanted.collect::<Vec<_>>())
+    }
+
+    pub fn ranking(&self, object: &Object<'_, '_>, tei: bool, echo: bool) -> Result<Asked, Problem> {
         let choice = self.names.choose(object)?;
         let query = match object.raw("query") {
             Some(value) => documents::document(value, "query", None)?,

@@ -22,11 +22,13 @@ pub(super) enum Kind {
         /// The JSON around the results.
         envelope: Envelope,
     },
+    /// Builds the context of a prompt.
+    Context,
     /// Scores pairs.
     Score,
 }
 
-pub(super) static ROUTES: [Route; 10] = [
+pub(super) static ROUTES: [Route; 11] = [
     Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
     Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
     Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", envelope: Envelope::List } },
@@ -37,6 +39,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route { path: "/v1/ranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::Rankings } },
     // SageMaker's container contract, together with `/ping`.
     Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/v1/context", kind: Kind::Context },
     Route { path: "/score", kind: Kind::Score },
     Route { path: "/v1/score", kind: Kind::Score },
 ];
@@ -47,7 +50,7 @@ impl Route {
         match self.kind {
             Kind::Rerank { version: "2", .. } => Shape::Flat,
             Kind::Rerank { envelope: Envelope::Rerank | Envelope::Rankings, .. } => Shape::Listed,
-            Kind::Rerank { .. } | Kind::Score => Shape::Nested,
+            Kind::Rerank { .. } | Kind::Context | Kind::Score => Shape::Nested,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{Reply, admit, status};
 use engine::types::{EngineError, RerankRequest, Reranked};
 use prefix_scheduler::call::{Call, Terms};
 use protocol::v1::rerank_service_server::RerankService;
-use protocol::{convert, convert_parts, v1};
+use protocol::{convert, convert_context, convert_parts, v1};
 
 #[derive(Clone)]
 pub(super) struct Service {
@@ -117,6 +117,23 @@ impl RerankService for Service {
             let outcome = Some(outcome.map_or_else(failed, Outcome::Response));
             v1::RerankStreamResponse { request_id, outcome }
         })?))
+    }
+
+    async fn build_context(&self, request: Request<v1::BuildContextRequest>) -> Reply<v1::BuildContextResponse> {
+        let call = admit::call(&request)?;
+        let request = convert_context::request(request.into_inner()).map_err(status::of)?;
+        let ids: Vec<String> = request.ranking.passages.iter().map(|passage| passage.id.clone()).collect();
+        let built = answer(&call, Box::pin(self.edge.engine.context_builder.build(&call, request))).await?;
+        call.in_span(|| {
+            tracing::debug!(
+                passages = built.passages.len(),
+                tokens = built.usage.tokens,
+                context_tokens = built.tokens,
+                milliseconds = built.usage.total_ms,
+                "context built"
+            );
+        });
+        Ok(Response::new(convert_context::response(built, &ids)))
     }
 
     type WarmPassagesStream = Events<v1::WarmPassagesResponse>;

@@ -73,6 +73,13 @@ class CompressionUnit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMPRESSION_UNIT_PHRASE: _ClassVar[CompressionUnit]
     COMPRESSION_UNIT_TOKEN: _ClassVar[CompressionUnit]
 
+class DedupMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEDUP_MODE_UNSPECIFIED: _ClassVar[DedupMode]
+    DEDUP_MODE_ONE_PLACE: _ClassVar[DedupMode]
+    DEDUP_MODE_PUSH_DOWN: _ClassVar[DedupMode]
+    DEDUP_MODE_OFF: _ClassVar[DedupMode]
+
 class Design(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DESIGN_UNSPECIFIED: _ClassVar[Design]
@@ -142,6 +149,15 @@ class ArrangementGround(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ARRANGEMENT_GROUND_QUESTION_PROFILE: _ClassVar[ArrangementGround]
     ARRANGEMENT_GROUND_NO_PROFILE: _ClassVar[ArrangementGround]
     ARRANGEMENT_GROUND_EFFECT_WITHIN_ERROR: _ClassVar[ArrangementGround]
+
+class LeftOutReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LEFT_OUT_REASON_UNSPECIFIED: _ClassVar[LeftOutReason]
+    LEFT_OUT_REASON_BUDGET: _ClassVar[LeftOutReason]
+    LEFT_OUT_REASON_DUPLICATE: _ClassVar[LeftOutReason]
+    LEFT_OUT_REASON_SOURCE: _ClassVar[LeftOutReason]
+    LEFT_OUT_REASON_RANKING: _ClassVar[LeftOutReason]
+    LEFT_OUT_REASON_EMPTY: _ClassVar[LeftOutReason]
 METHOD_UNSPECIFIED: Method
 METHOD_CASCADE: Method
 METHOD_MOI: Method
@@ -187,6 +203,10 @@ COMPRESSION_UNIT_UNSPECIFIED: CompressionUnit
 COMPRESSION_UNIT_SENTENCE: CompressionUnit
 COMPRESSION_UNIT_PHRASE: CompressionUnit
 COMPRESSION_UNIT_TOKEN: CompressionUnit
+DEDUP_MODE_UNSPECIFIED: DedupMode
+DEDUP_MODE_ONE_PLACE: DedupMode
+DEDUP_MODE_PUSH_DOWN: DedupMode
+DEDUP_MODE_OFF: DedupMode
 DESIGN_UNSPECIFIED: Design
 DESIGN_RANDOM: Design
 DESIGN_CYCLIC: Design
@@ -230,6 +250,12 @@ ARRANGEMENT_GROUND_ANSWER_PROFILE: ArrangementGround
 ARRANGEMENT_GROUND_QUESTION_PROFILE: ArrangementGround
 ARRANGEMENT_GROUND_NO_PROFILE: ArrangementGround
 ARRANGEMENT_GROUND_EFFECT_WITHIN_ERROR: ArrangementGround
+LEFT_OUT_REASON_UNSPECIFIED: LeftOutReason
+LEFT_OUT_REASON_BUDGET: LeftOutReason
+LEFT_OUT_REASON_DUPLICATE: LeftOutReason
+LEFT_OUT_REASON_SOURCE: LeftOutReason
+LEFT_OUT_REASON_RANKING: LeftOutReason
+LEFT_OUT_REASON_EMPTY: LeftOutReason
 
 class Arrangement(_message.Message):
     __slots__ = ("original_indices", "order", "ground", "profile_passages", "profile_observations", "profile_origin", "profile_subject")
@@ -362,8 +388,16 @@ class Example(_message.Message):
     passage_title: str
     def __init__(self, passage: _Optional[str] = ..., query: _Optional[str] = ..., passage_title: _Optional[str] = ...) -> None: ...
 
+class Dedup(_message.Message):
+    __slots__ = ("mode", "similarity")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    SIMILARITY_FIELD_NUMBER: _ClassVar[int]
+    mode: DedupMode
+    similarity: float
+    def __init__(self, mode: _Optional[_Union[DedupMode, str]] = ..., similarity: _Optional[float] = ...) -> None: ...
+
 class RerankRequest(_message.Message):
-    __slots__ = ("query", "passages", "method", "moi", "top_n", "score_threshold", "return_passages", "truncation", "context_order", "utility", "fusion", "only_helpful", "latency_budget_ms", "instruction", "examples", "compression", "scorer", "auto_k", "token_budget")
+    __slots__ = ("query", "passages", "method", "moi", "top_n", "score_threshold", "return_passages", "truncation", "context_order", "utility", "fusion", "only_helpful", "latency_budget_ms", "instruction", "examples", "compression", "scorer", "auto_k", "token_budget", "dedup")
     QUERY_FIELD_NUMBER: _ClassVar[int]
     PASSAGES_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +417,7 @@ class RerankRequest(_message.Message):
     SCORER_FIELD_NUMBER: _ClassVar[int]
     AUTO_K_FIELD_NUMBER: _ClassVar[int]
     TOKEN_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_FIELD_NUMBER: _ClassVar[int]
     query: str
     passages: _containers.RepeatedCompositeFieldContainer[Passage]
     method: Method
@@ -402,7 +437,8 @@ class RerankRequest(_message.Message):
     scorer: str
     auto_k: bool
     token_budget: int
-    def __init__(self, query: _Optional[str] = ..., passages: _Optional[_Iterable[_Union[Passage, _Mapping]]] = ..., method: _Optional[_Union[Method, str]] = ..., moi: _Optional[_Union[MoiOptions, _Mapping]] = ..., top_n: _Optional[int] = ..., score_threshold: _Optional[float] = ..., return_passages: bool = ..., truncation: _Optional[_Union[Truncation, _Mapping]] = ..., context_order: _Optional[_Union[ContextOrder, str]] = ..., utility: _Optional[_Union[InlineUtility, _Mapping]] = ..., fusion: _Optional[_Union[Fusion, _Mapping]] = ..., only_helpful: bool = ..., latency_budget_ms: _Optional[float] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., compression: _Optional[_Union[Compression, _Mapping]] = ..., scorer: _Optional[str] = ..., auto_k: bool = ..., token_budget: _Optional[int] = ...) -> None: ...
+    dedup: Dedup
+    def __init__(self, query: _Optional[str] = ..., passages: _Optional[_Iterable[_Union[Passage, _Mapping]]] = ..., method: _Optional[_Union[Method, str]] = ..., moi: _Optional[_Union[MoiOptions, _Mapping]] = ..., top_n: _Optional[int] = ..., score_threshold: _Optional[float] = ..., return_passages: bool = ..., truncation: _Optional[_Union[Truncation, _Mapping]] = ..., context_order: _Optional[_Union[ContextOrder, str]] = ..., utility: _Optional[_Union[InlineUtility, _Mapping]] = ..., fusion: _Optional[_Union[Fusion, _Mapping]] = ..., only_helpful: bool = ..., latency_budget_ms: _Optional[float] = ..., instruction: _Optional[str] = ..., examples: _Optional[_Iterable[_Union[Example, _Mapping]]] = ..., compression: _Optional[_Union[Compression, _Mapping]] = ..., scorer: _Optional[str] = ..., auto_k: bool = ..., token_budget: _Optional[int] = ..., dedup: _Optional[_Union[Dedup, _Mapping]] = ...) -> None: ...
 
 class Compression(_message.Message):
     __slots__ = ("method", "unit", "ratio", "target_tokens", "ratio_spread")
@@ -487,7 +523,7 @@ class InlineUtilityReport(_message.Message):
     def __init__(self, given: _Optional[_Union[OrderUtility, _Mapping]] = ..., arranged: _Optional[_Union[OrderUtility, _Mapping]] = ..., seper_without: _Optional[float] = ..., judged_pairs: _Optional[int] = ...) -> None: ...
 
 class RankedPassage(_message.Message):
-    __slots__ = ("id", "original_index", "rank", "score", "utility", "standard_error", "outranks_next", "tokens_cut", "passage", "stage", "signals")
+    __slots__ = ("id", "original_index", "rank", "score", "utility", "standard_error", "outranks_next", "tokens_cut", "passage", "stage", "signals", "duplicates")
     ID_FIELD_NUMBER: _ClassVar[int]
     ORIGINAL_INDEX_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +535,7 @@ class RankedPassage(_message.Message):
     PASSAGE_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     id: str
     original_index: int
     rank: int
@@ -510,7 +547,8 @@ class RankedPassage(_message.Message):
     passage: Passage
     stage: Stage
     signals: Signals
-    def __init__(self, id: _Optional[str] = ..., original_index: _Optional[int] = ..., rank: _Optional[int] = ..., score: _Optional[float] = ..., utility: _Optional[float] = ..., standard_error: _Optional[float] = ..., outranks_next: _Optional[float] = ..., tokens_cut: _Optional[int] = ..., passage: _Optional[_Union[Passage, _Mapping]] = ..., stage: _Optional[_Union[Stage, str]] = ..., signals: _Optional[_Union[Signals, _Mapping]] = ...) -> None: ...
+    duplicates: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., original_index: _Optional[int] = ..., rank: _Optional[int] = ..., score: _Optional[float] = ..., utility: _Optional[float] = ..., standard_error: _Optional[float] = ..., outranks_next: _Optional[float] = ..., tokens_cut: _Optional[int] = ..., passage: _Optional[_Union[Passage, _Mapping]] = ..., stage: _Optional[_Union[Stage, str]] = ..., signals: _Optional[_Union[Signals, _Mapping]] = ..., duplicates: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Signals(_message.Message):
     __slots__ = ("model", "embedding", "source")
@@ -731,3 +769,77 @@ class WarmPassagesResponse(_message.Message):
     tokens: int
     model: str
     def __init__(self, passages: _Optional[int] = ..., present: _Optional[int] = ..., kept: _Optional[int] = ..., tokens: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
+
+class BuildContextRequest(_message.Message):
+    __slots__ = ("request", "max_tokens", "max_characters", "template", "separator", "max_per_source")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    SEPARATOR_FIELD_NUMBER: _ClassVar[int]
+    MAX_PER_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    request: RerankRequest
+    max_tokens: int
+    max_characters: int
+    template: str
+    separator: str
+    max_per_source: int
+    def __init__(self, request: _Optional[_Union[RerankRequest, _Mapping]] = ..., max_tokens: _Optional[int] = ..., max_characters: _Optional[int] = ..., template: _Optional[str] = ..., separator: _Optional[str] = ..., max_per_source: _Optional[int] = ...) -> None: ...
+
+class ContextPassage(_message.Message):
+    __slots__ = ("id", "original_index", "start", "end", "score", "utility", "duplicates", "cut", "compressed")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_INDEX_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    UTILITY_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    original_index: int
+    start: int
+    end: int
+    score: float
+    utility: float
+    duplicates: _containers.RepeatedScalarFieldContainer[int]
+    cut: bool
+    compressed: bool
+    def __init__(self, id: _Optional[str] = ..., original_index: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., score: _Optional[float] = ..., utility: _Optional[float] = ..., duplicates: _Optional[_Iterable[int]] = ..., cut: bool = ..., compressed: bool = ...) -> None: ...
+
+class LeftOutPassage(_message.Message):
+    __slots__ = ("id", "original_index", "reason", "duplicate_of")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_INDEX_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_OF_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    original_index: int
+    reason: LeftOutReason
+    duplicate_of: int
+    def __init__(self, id: _Optional[str] = ..., original_index: _Optional[int] = ..., reason: _Optional[_Union[LeftOutReason, str]] = ..., duplicate_of: _Optional[int] = ...) -> None: ...
+
+class BuildContextResponse(_message.Message):
+    __slots__ = ("text", "tokens", "characters", "passages", "left_out", "context_order", "usage", "warnings", "model", "reader")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CHARACTERS_FIELD_NUMBER: _ClassVar[int]
+    PASSAGES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ORDER_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    tokens: int
+    characters: int
+    passages: _containers.RepeatedCompositeFieldContainer[ContextPassage]
+    left_out: _containers.RepeatedCompositeFieldContainer[LeftOutPassage]
+    context_order: Arrangement
+    usage: Usage
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    reader: str
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[int] = ..., characters: _Optional[int] = ..., passages: _Optional[_Iterable[_Union[ContextPassage, _Mapping]]] = ..., left_out: _Optional[_Iterable[_Union[LeftOutPassage, _Mapping]]] = ..., context_order: _Optional[_Union[Arrangement, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., reader: _Optional[str] = ...) -> None: ...

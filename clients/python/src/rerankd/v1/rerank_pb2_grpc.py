@@ -50,6 +50,11 @@ class RerankServiceStub(object):
                 request_serializer=rerankd_dot_v1_dot_rerank__pb2.RerankStreamRequest.SerializeToString,
                 response_deserializer=rerankd_dot_v1_dot_rerank__pb2.RerankStreamResponse.FromString,
                 _registered_method=True)
+        self.BuildContext = channel.unary_unary(
+                '/rerankd.v1.RerankService/BuildContext',
+                request_serializer=rerankd_dot_v1_dot_rerank__pb2.BuildContextRequest.SerializeToString,
+                response_deserializer=rerankd_dot_v1_dot_rerank__pb2.BuildContextResponse.FromString,
+                _registered_method=True)
         self.WarmPassages = channel.unary_stream(
                 '/rerankd.v1.RerankService/WarmPassages',
                 request_serializer=rerankd_dot_v1_dot_rerank__pb2.WarmPassagesRequest.SerializeToString,
@@ -86,6 +91,13 @@ class RerankServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BuildContext(self, request, context):
+        """Ranks passages, and writes the most valuable ones that fit a size as the context of a prompt.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WarmPassages(self, request, context):
         """Evaluates passages without a query, caches them for later requests, and streams progress. Cached passages are
         skipped, so an interrupted call can be repeated.
@@ -111,6 +123,11 @@ def add_RerankServiceServicer_to_server(servicer, server):
                     servicer.RerankStream,
                     request_deserializer=rerankd_dot_v1_dot_rerank__pb2.RerankStreamRequest.FromString,
                     response_serializer=rerankd_dot_v1_dot_rerank__pb2.RerankStreamResponse.SerializeToString,
+            ),
+            'BuildContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.BuildContext,
+                    request_deserializer=rerankd_dot_v1_dot_rerank__pb2.BuildContextRequest.FromString,
+                    response_serializer=rerankd_dot_v1_dot_rerank__pb2.BuildContextResponse.SerializeToString,
             ),
             'WarmPassages': grpc.unary_stream_rpc_method_handler(
                     servicer.WarmPassages,
@@ -200,6 +217,33 @@ class RerankService(object):
             '/rerankd.v1.RerankService/RerankStream',
             rerankd_dot_v1_dot_rerank__pb2.RerankStreamRequest.SerializeToString,
             rerankd_dot_v1_dot_rerank__pb2.RerankStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BuildContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rerankd.v1.RerankService/BuildContext',
+            rerankd_dot_v1_dot_rerank__pb2.BuildContextRequest.SerializeToString,
+            rerankd_dot_v1_dot_rerank__pb2.BuildContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,7 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
         tokens_cut: 0,
         stage: RankingStage::Alone,
         score_parts: None,
+        duplicates: Vec::new(),
     };
     let mut passages: Vec<Ranked> = rows.iter().enumerate().map(ranked).collect();
     passages.sort_by(|left, right| right.utility.total_cmp(&left.utility));

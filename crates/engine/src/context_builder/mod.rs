@@ -1,0 +1,354 @@
+//! Builds the context of a prompt: ranks passages, chooses the most valuable ones that fit, and writes them.
+//!
+//! The size is that of the whole text, because tokens of the parts do not add up to tokens of the text. Passages are
+//! chosen by the tokens of each, and with a smaller budget again if the whole text is then too large.
+
+mod choice;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::models::{Models, ServedGenerator};
+use crate::rerank::{Reranker, arrange};
+use crate::types::{
+    BuiltContext, ContextPassage, ContextRequest, ContextSize, Dedup, DedupMode, EngineError, LeftOut, Passage, Ranked,
+    RerankRequest, Reranked, read_as,
+};
+use choice::{Candidate, Choice, choose};
+use prefix_scheduler::call::Call;
+use prefix_scheduler::model::Tokenizer;
+use template::{Template, Values};
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Written between passages if the caller sets nothing.
+const SEPARATOR: &str = "\n\n";
+
+/// Most characters of a separator.
+const SEPARATOR_CHARACTERS: usize = 1_000;
+
+/// Fewest tokens, or quadruples of characters, for which the beginning of a passage is taken.
+const LEAST_CUT: usize = 16;
+
+/// Builds contexts.
+#[derive(Debug, Clone)]
+pub struct ContextBuilder {
+    pub(crate) models: Models,
+    pub(crate) reranker: Reranker,
+}
+
+impl ContextRequest {
+    /// Refuses options that are invalid for every list. For commands, which would otherwise load a model first.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field at fault.
+    pub fn check_options(&self) -> Result<(), EngineError> {
+        let invalid = |field: &str, problem: String| Err(EngineError::invalid(field, problem));
+        self.template()?;
+        let characters = self.separator().chars().count();
+        if characters > SEPARATOR_CHARACTERS {
+            let problem = format!("{characters} characters given, at most {SEPARATOR_CHARACTERS} allowed");
+            return invalid("separator", problem);
+        }
+        if self.ranking.inline.is_some() {
+            return invalid("request.utility", "a context does not measure it: send it to Rerank".into());
+        }
+        if self.ranking.dedup.is_some_and(|dedup| dedup.mode == DedupMode::PushDown) {
+            return invalid("request.dedup.mode", "must be ONE_PLACE or OFF in a context".into());
+        }
+        self.ranking.check_options().map_err(|error| error.under("request"))
+    }
+
+    fn template(&self) -> Result<Template, EngineError> {
+        Template::new(&self.template).map_err(|problem| EngineError::invalid("template", problem))
+    }
+
+    fn separator(&self) -> &str {
+        self.separator.as_deref().unwrap_or(SEPARATOR)
+    }
+
+    /// The ranking that the context needs.
+    fn rerank_request(&self) -> RerankRequest {
+        let mut request = self.ranking.clone();
+        request.dedup.get_or_insert_with(Dedup::default);
+        if let (Some(compression), ContextSize::Tokens(tokens)) = (&mut request.compression, self.size)
+            && compression.ratio.is_none()
+        {
+            compression.target_tokens.get_or_insert(tokens);
+        }
+        request
+    }
+}
+
+impl ContextBuilder {
+    /// Builds a context. The work ends when the call stops.
+    ///
+    /// # Errors
+    /// [`EngineError`], which names the field at fault; fields of the ranking begin with `request.`.
+    pub async fn build(&self, call: &Call, request: ContextRequest) -> Result<BuiltContext, EngineError> {
+        request.check_options()?;
+        let ranking = request.rerank_request();
+        let truncate = self.reranker.truncates(&ranking);
+        let ranked = self.reranker.rerank(call, ranking, None).await.map_err(|error| error.under("request"))?;
+        let reader = self.models.answering()?;
+        call.compute(move |call| write(call, &reader, &request, ranked, truncate)).await
+    }
+}
+
+/// A passage as it may be written.
+#[derive(Debug, Clone)]
+struct Source<'a> {
+    index: usize,
+    id: &'a str,
+    title: &'a str,
+    text: &'a str,
+    compressed: bool,
+    value: f64,
+}
+
+/// A written context.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Written {
+    text: String,
+    size: usize,
+    /// The bytes of each passage's text, in the order of the text.
+    spans: Vec<Range<usize>>,
+}
+
+/// Writes passages and measures the text.
+struct Writer<'a> {
+    tokenizer: &'a dyn Tokenizer,
+    template: Template,
+    separator: &'a str,
+    size: ContextSize,
+}
+
+impl Writer<'_> {
+    fn write<'a>(&self, sources: impl IntoIterator<Item = &'a Source<'a>>) -> Written {
+        let (mut text, mut spans) = (String::new(), Vec::new());
+        for (place, source) in sources.into_iter().enumerate() {
+            if place > 0 {
+                text.push_str(self.separator);
+            }
+            let values = Values { number: place + 1, id: source.id, title: source.title, text: source.text };
+            spans.push(self.template.write(values, &mut text));
+        }
+        let size = self.measure(&text);
+        Written { text, size, spans }
+    }
+
+    fn measure(&self, text: &str) -> usize {
+        match self.size {
+            ContextSize::Tokens(_) => self.tokenizer.text(text).len(),
+            ContextSize::Characters(_) => text.chars().count(),
+        }
+    }
+
+    /// Most tokens or characters.
+    const fn most(&self) -> usize {
+        match self.size {
+            ContextSize::Tokens(most) | ContextSize::Characters(most) => most,
+        }
+    }
+
+    /// Fewest tokens or characters of the beginning of a passage.
+    const fn least_cut(&self) -> usize {
+        match self.size {
+            ContextSize::Tokens(_) => LEAST_CUT,
+            ContextSize::Characters(_) => LEAST_CUT * 4,
+        }
+    }
+}
+
+/// A choice of passages that fits.
+struct Fitting<'a> {
+    written: Written,
+    /// In the order of the text.
+    sources: Vec<Source<'a>>,
+    /// The passage whose end was cut.
+    cut: Option<usize>,
+}
+
+/// The order in which chosen passages are written, from their order by rank.
+type Arrange<'a> = dyn Fn(&[usize]) -> Result<Vec<usize>, EngineError> + 'a;
+
+/// Chooses among `sources`, best first, and writes them.
+fn fit<'a>(
+    call: &Call,
+    writer: &Writer<'_>,
+    sources: &[Source<'a>],
+    most_per_source: usize,
+    arrange: &Arrange<'_>,
+    may_cut: bool,
+) -> Result<Fitting<'a>, EngineError> {
+    let separator = writer.measure(writer.separator);
+    let mut candidates = Vec::with_capacity(sources.len());
+    for source in sources {
+        call.check()?;
+        // At least 1, so that nothing is chosen for a budget of 0.
+        let cost = (writer.write([source]).size + separator).max(1);
+        candidates.push(Candidate { value: source.value, cost, source: source.title });
+    }
+    let arranged = |chosen: &[usize]| {
+        let ranked: Vec<usize> = chosen.iter().map(|&at| sources[at].index).collect();
+        let place: HashMap<usize, usize> = chosen.iter().map(|&at| (sources[at].index, at)).collect();
+        Ok::<Vec<Source<'a>>, EngineError>(
+            arrange(&ranked)?.iter().map(|index| sources[place[index]].clone()).collect(),
+        )
+    };
+    let mut least_cut = may_cut.then(|| writer.least_cut());
+    // The first passage has no separator before it.
+    let mut budget = writer.most().saturating_add(separator);
+    loop {
+        call.check()?;
+        let Choice { whole, cut } = choose(&candidates, budget, most_per_source, least_cut);
+        let chosen = arranged(&whole)?;
+        let written = writer.write(&chosen);
+        if written.size > writer.most() {
+            budget = budget.saturating_sub(written.size - writer.most());
+            continue;
+        }
+        let Some(cut) = cut else { return Ok(Fitting { written, sources: chosen, cut: None }) };
+        let mut with: Vec<usize> = whole.iter().copied().chain([cut]).collect();
+        with.sort_unstable();
+        if let Some(fitting) = begin(writer, arranged(&with)?, sources[cut].index) {
+            return Ok(fitting);
+        }
+        // The template and the title leave too little room for its text.
+        least_cut = None;
+    }
+}
+
+/// Writes passages with as many words of the passage `cut` as fit; `None` if too few fit.
+fn begin<'a>(writer: &Writer<'_>, mut sources: Vec<Source<'a>>, cut: usize) -> Option<Fitting<'a>> {
+    let place = sources.iter().position(|source| source.index == cut)?;
+    let whole = sources[place].text;
+    let ends = word_ends(whole);
+    let mut written_to = |end: usize| {
+        sources[place].text = &whole[..end];
+        writer.write(&sources)
+    };
+    let fitting = ends.partition_point(|&end| written_to(end).size <= writer.most());
+    let written = written_to(ends[fitting.checked_sub(1)?]);
+    let kept = writer.measure(&written.text[written.spans[place].clone()]);
+    // A longer text may have fewer tokens, so the search may miss by one.
+    let fits = written.size <= writer.most() && kept >= writer.least_cut();
+    fits.then_some(Fitting { written, sources, cut: Some(cut) })
+}
+
+/// Byte offsets of the ends of words, except the end of the text.
+fn word_ends(text: &str) -> Vec<usize> {
+    text.unicode_word_indices().map(|(at, word)| at + word.len()).filter(|end| *end < text.len()).collect()
+}
+
+/// The value of a passage: by how much it multiplies the odds of its score, above no effect. Scores near 1 are not told
+/// apart, and passages that do not help keep the order of their scores.
+fn value(score: f64) -> f64 {
+    let score = score.clamp(1e-9, 1.0 - 1e-9);
+    (score / (1.0 - score) - 1.0).max(score * 1e-6)
+}
+
+/// Blocking: chooses and writes the passages of a ranking.
+fn write(
+    call: &Call,
+    reader: &ServedGenerator,
+    request: &ContextRequest,
+    ranked: Reranked,
+    may_cut: bool,
+) -> Result<BuiltContext, EngineError> {
+    let passages = &request.ranking.passages;
+    let writer = Writer {
+        tokenizer: reader.tokenizer(),
+        template: request.template()?,
+        separator: request.separator(),
+        size: request.size,
+    };
+    let results = || ranked.passages.iter().filter(|result| !passages[result.index].is_blank());
+    let source = |result: &Ranked| {
+        let Passage { id, title, text, .. } = &passages[result.index];
+        let (title, text) = read_as(title, text);
+        Source {
+            index: result.index,
+            id,
+            title: title.trim(),
+            text: text.trim(),
+            compressed: false,
+            value: value(result.score),
+        }
+    };
+    let mut sources: Vec<Source<'_>> = results().map(source).collect();
+    let most_per_source = request.most_per_source.unwrap_or(usize::MAX);
+    let arrange = |chosen: &[usize]| {
+        let mut warnings = Vec::new();
+        Ok(arrange(reader, &request.ranking, chosen, &mut warnings)?.order)
+    };
+    let mut fitting = fit(call, &writer, &sources, most_per_source, &arrange, may_cut)?;
+    let complete = fitting.cut.is_none() && fitting.sources.len() == sources.len();
+    if let Some(report) = ranked.compression.as_ref().filter(|_| !complete) {
+        let short: HashMap<usize, &str> = report.passages.iter().map(|one| (one.index, one.text.trim())).collect();
+        for source in &mut sources {
+            let text = short.get(&source.index).copied().unwrap_or_default();
+            (source.compressed, source.text) = (text != source.text, text);
+        }
+        sources.retain(|source| !source.text.is_empty());
+        fitting = fit(call, &writer, &sources, most_per_source, &arrange, may_cut)?;
+    }
+    let Fitting { written, sources: chosen, cut } = fitting;
+    let of: HashMap<usize, &Ranked> = results().map(|result| (result.index, result)).collect();
+    let passage = |(source, span): (&Source<'_>, Range<usize>)| ContextPassage {
+        index: source.index,
+        span,
+        score: of[&source.index].score,
+        utility: of[&source.index].utility,
+        duplicates: of[&source.index].duplicates.clone(),
+        cut: cut == Some(source.index),
+        compressed: source.compressed,
+    };
+    let written_passages: Vec<ContextPassage> = chosen.iter().zip(written.spans).map(passage).collect();
+    let mut reasons: Vec<Option<LeftOut>> = passages
+        .iter()
+        .map(|passage| Some(if passage.is_blank() { LeftOut::Empty } else { LeftOut::Ranking }))
+        .collect();
+    let of_title = |title: &str| chosen.iter().filter(|source| source.title == title).count();
+    for result in results() {
+        let title = source(result).title;
+        let full = !title.is_empty() && of_title(title) >= most_per_source;
+        let dropped = !sources.iter().any(|source| source.index == result.index);
+        reasons[result.index] = Some(match (dropped, full) {
+            (true, _) => LeftOut::Empty,
+            (false, true) => LeftOut::Source,
+            (false, false) => LeftOut::Budget,
+        });
+        result.duplicates.iter().for_each(|&copy| reasons[copy] = Some(LeftOut::Duplicate(result.index)));
+    }
+    chosen.iter().for_each(|source| reasons[source.index] = None);
+    let ranks: Vec<usize> = results().map(|result| result.index).filter(|index| reasons[*index].is_none()).collect();
+    let mut warnings = ranked.warnings.clone();
+    let arrangement = crate::rerank::arrange(reader, &request.ranking, &ranks, &mut Vec::new())?;
+    if chosen.is_empty() {
+        warnings.push(empty(&reasons).to_owned());
+    }
+    Ok(BuiltContext {
+        tokens: writer.tokenizer.text(&written.text).len(),
+        characters: written.text.chars().count(),
+        text: written.text,
+        passages: written_passages,
+        left_out: reasons.into_iter().enumerate().filter_map(|(index, reason)| Some((index, reason?))).collect(),
+        arrangement,
+        usage: ranked.usage,
+        warnings,
+        model: ranked.model,
+        reader: reader.info.name.clone(),
+    })
+}
+
+/// The warning of an empty context.
+fn empty(reasons: &[Option<LeftOut>]) -> &'static str {
+    if reasons.contains(&Some(LeftOut::Budget)) {
+        "the context is empty: no passage fits; raise max_tokens or max_characters, or allow passages to be cut"
+    } else {
+        "the context is empty: no passage has text and is wanted by only_helpful, score_threshold and auto_k"
+    }
+}
