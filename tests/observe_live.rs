@@ -22,6 +22,7 @@ use std::time::Duration;
 use common::{Scripted, wait_for, wire};
 use engine::Engine;
 use engine::live::{LiveFigures, LiveOptions, Skip};
+use engine::types::{Passage, UtilityRequest};
 use page::{Observable, get, observable};
 use prefix_scheduler::call::{Place, Terms};
 use protocol::v1;
@@ -100,6 +101,14 @@ async fn serve(engine: Engine, sample_ratio: &str) -> (String, String, String) {
     addresses
 }
 
+/// The reduction of semantic entropy that `MeasureUtility` returns.
+async fn reduction(engine: &Engine, question: &str, passages: impl Iterator<Item = &str>) -> f64 {
+    let passages = passages.enumerate().map(|(index, text)| Passage::untitled(index, text.to_owned())).collect();
+    let request = UtilityRequest { question: question.to_owned(), passages, list: true, ..UtilityRequest::default() };
+    let report = engine.utility.measure(&common::call(), request, None).await.unwrap();
+    report.utilities[0].semantic_entropy_reduction.value
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rankings_over_grpc_and_http_are_measured_and_no_text_is_logged() {
     LazyLock::force(&LOG);
@@ -107,19 +116,29 @@ async fn rankings_over_grpc_and_http_are_measured_and_no_text_is_logged() {
     let (grpc, http, metrics) = serve(engine.clone(), "1").await;
     let mut client = RerankServiceClient::connect(grpc).await.unwrap();
     let passages = ["marmoset", "ocelot", "capybara"];
-    client.rerank(wire("zebrafinch", &passages)).await.unwrap();
-    let body = json!({ "query": "zebrafinch?", "documents": passages });
-    let answer = reqwest::Client::new().post(format!("{http}/v1/rerank")).header("content-type", "application/json").body(body.to_string()).send().await.unwrap();
+    let ranked = client.rerank(wire("zebrafinch", &passages)).await.unwrap().into_inner();
+    let body = json!({ "query": "zebrafinch", "documents": passages });
+    let answer = reqwest::Client::new()
+        .post(format!("{http}/v1/rerank"))
+        .header("content-type", "application/json")
+        .body(body.to_string())
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status().as_u16(), 200);
     wait_for("both are measured", || engine.live.figures().measured() == 2).await;
     assert_eq!(engine.live.figures().skipped, [0; Skip::ALL.len()]);
+    let first = ranked.results.iter().take(2).map(|result| passages[result.index as usize]);
+    let expected = reduction(&engine, "zebrafinch", first).await;
+    let sum = engine.live.figures().sum;
+    assert!((sum - 2.0 * expected).abs() < 1e-12, "{sum}, twice {expected} expected");
     let (_, body) = get(&metrics, "/metrics").await;
     let page = page::Page::parse(&body);
-    let reduction = |part: &str| page.sum(&format!("rerankd_live_entropy_reduction_nats_{part}"), &[]);
-    assert_eq!((reduction("count"), reduction("sum")), (2.0, engine.live.figures().sum));
+    let exported = |part: &str| page.sum(&format!("rerankd_live_entropy_reduction_nats_{part}"), &[]);
+    assert_eq!((exported("count"), exported("sum")), (2.0, engine.live.figures().sum));
     assert_eq!(page.sum("rerankd_request_passages_count", &[]), 2.0, "a measurement is no request");
     let text = String::from_utf8(LOG.0.lock().unwrap().clone()).unwrap();
-    assert!(text.contains("MeasureLive"), "{text}");
+    assert!(text.contains("reranked"), "{text}");
     for secret in ["zebrafinch", "marmoset", "ocelot", "capybara"] {
         assert!(!text.contains(secret), "{secret} is in the log:\n{text}");
     }
@@ -161,14 +180,14 @@ async fn a_request_ends_a_measurement() {
     let observable = measuring(Duration::from_millis(2)).await;
     let mut client = observable.server.client().await;
     client.rerank(wire("alpha?", &["alpha", "beta"])).await.unwrap();
-    let running = |page: &page::Page| page.sum("rerankd_requests_running", &[]) == 1.0;
-    observable.scrape_until("the measurement runs", running).await;
+    let running = |page: &page::Page| page.sum("rerankd_requests_running", &[]);
+    observable.scrape_until("the request ended", |page| running(page) == 0.0).await;
+    observable.scrape_until("the measurement runs", |page| running(page) == 1.0).await;
     assert_eq!(observable.server.admission.in_flight(), 0);
     client.rerank(wire("beta?", &["alpha", "beta"])).await.unwrap();
     let page = observable
         .scrape_until("it ended", |page| {
-            page.sum("rerankd_live_skipped_total", &[("reason", "interrupted")]) == 1.0
-                && page.sum("rerankd_requests_running", &[]) == 0.0
+            page.sum("rerankd_live_skipped_total", &[("reason", "interrupted")]) == 1.0 && running(page) == 0.0
         })
         .await;
     assert_eq!(page.sum("rerankd_live_entropy_reduction_nats_count", &[]), 0.0);

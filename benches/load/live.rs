@@ -25,7 +25,8 @@ struct Page(String);
 
 impl Page {
     async fn read(port: u16) -> anyhow::Result<Self> {
-        Ok(Self(reqwest::get(format!("http://127.0.0.1:{port}/metrics")).await?.text().await?))
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        Ok(Self(client.get(format!("http://127.0.0.1:{port}/metrics")).send().await?.text().await?))
     }
 
     fn value(&self, series: &str) -> f64 {
@@ -99,7 +100,8 @@ pub async fn measure(
         let (off, on) = (quantile(&|pair| pair.0), quantile(&|pair| pair.1));
         Line::new(&format!("live on, p{percent}"), on, "ms").ratio(on / off).print();
     }
-    for (name, count) in ["measured between requests", "interrupted by requests", "measured under load"].iter().zip(counts)
+    for (name, count) in
+        ["measured between requests", "interrupted by requests", "measured under load"].iter().zip(counts)
     {
         Line::new(&format!("live on, {name}"), count, "rankings").print();
     }

@@ -134,11 +134,7 @@ impl Admission {
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
-            pools: Arc::new(Pools {
-                generator: Pool::new(limit),
-                beside: Pool::new(limit),
-                idle: Mutex::default(),
-            }),
+            pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit), idle: Mutex::default() }),
             limit,
             root: CancellationToken::new(),
             cut: Arc::default(),

@@ -70,7 +70,7 @@ async fn idle_work_stops_within_a_few_pairs() {
         drop(admission.admit(Terms::default(), Place::Generator).unwrap());
     };
     let (judged, ()) = tokio::join!(judged, request);
-    assert_eq!(judged.unwrap_err(), Stopped::Cancelled.into());
+    assert_eq!(judged, Err(ScheduleError::Stopped(Stopped::Cancelled)));
     judge.judge(vec![], &Call::local()).await.unwrap();
     assert!(calls.load(Ordering::SeqCst) < TURN, "{calls:?}");
 }
