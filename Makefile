@@ -11,7 +11,7 @@
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-context bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-context bench-hostile bench-load bench-live bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -160,6 +160,11 @@ bench-hostile: setup
 bench-load: setup
 	@$(CARGO) bench --locked --bench load -- $(LOAD)
 	@$(CARGO) bench --locked --bench load -- --refusal
+
+# Measures the latency of requests with and without the measurement of live traffic, and that a server under load measures
+# nothing: about eight minutes.
+bench-live: entailment
+	@$(CARGO) bench --locked --bench load -- --live --seconds 60
 
 # Measures reranks of passages that the server has already read: time compared with the first rerank, a stream of
 # requests with a bounded store, hit rates by simulation, and how far the results of equal requests differ. MODEL is

@@ -24,6 +24,7 @@
 mod caller;
 mod ghz;
 mod http;
+mod live;
 mod offer;
 mod refusal;
 #[path = "../scoring/report.rs"]
@@ -86,6 +87,10 @@ struct Arguments {
     /// Measure only the cost of a refusal.
     #[arg(long)]
     refusal: bool,
+    /// Measure only the latency with and without the measurement of live traffic (`live.sample_ratio`), and that a server
+    /// under load measures nothing.
+    #[arg(long, conflicts_with_all = ["address", "http"])]
+    live: bool,
     /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -103,6 +108,10 @@ fn main() -> anyhow::Result<()> {
 async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.refusal {
         return refusal::measure().await;
+    }
+    if arguments.live {
+        let (program, period) = (arguments.program.as_deref(), Duration::from_secs(arguments.seconds));
+        return live::measure(program, &arguments.settings, &arguments.callers, arguments.seed, period).await;
     }
     let mut started = None;
     let target = match (&arguments.http, &arguments.address) {

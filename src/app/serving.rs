@@ -16,6 +16,7 @@ use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, notify,
 use crate::app::calibration_file::CalibrationFile;
 use crate::app::profile_file::{Origin, ProfileFile};
 use crate::config::Config;
+use engine::live::LiveOptions;
 use engine::models::ServedGenerator;
 use engine::types::{Limits, Passage, RerankRequest, Role};
 use engine::{Engine, methods};
@@ -70,6 +71,8 @@ pub async fn serve(
     let over_grpc = server::rpc::server::serve(engine.clone(), admission.clone(), options, grpc, stop);
     let over_http = over_http(config, &engine, &admission, &access, http, &control, ready);
     let mut serving = std::pin::pin!(async { tokio::join!(over_grpc, over_http).0 });
+    let measuring = measure_live(engine.clone(), config.live, admission.clone());
+    let measuring = AbortOnDropHandle::new(tokio::spawn(measuring));
     let beside = AbortOnDropHandle::new(tokio::spawn(beside(
         engine.clone(),
         config.clone(),
@@ -87,7 +90,7 @@ pub async fn serve(
             Ok(Ended::of(&admission))
         }
     };
-    drop((beside, page));
+    drop((measuring, beside, page));
     let generators: Vec<_> = engine.models().generators().iter().filter_map(|model| model.get().ok()).collect();
     let saved = tokio::task::spawn_blocking(move || generators.iter().for_each(|one| one.position_bias.save()));
     // A hanging disk must not keep the process alive.
@@ -148,6 +151,13 @@ async fn follow_readiness(mut warm: watch::Receiver<bool>, control: Control, rea
         }
     }
     ready.send_replace(false);
+}
+
+/// Measures rankings while the server is idle, if it is configured.
+async fn measure_live(engine: Engine, options: Option<LiveOptions>, admission: Admission) {
+    if let Some(options) = options {
+        engine.live.run(options, &admission).await;
+    }
 }
 
 /// Serves the metrics page on a separate port until the handle is dropped; `None` if no port is configured.
@@ -244,7 +254,12 @@ async fn when_ready(engine: Engine, config: Config, heat: watch::Sender<bool>) {
             warm_up(&engine, model.role()).await;
         }
     };
-    tokio::join!(generators, load_embedding(&engine));
+    let judge = async {
+        if config.live.is_some() {
+            load_judge(&engine).await;
+        }
+    };
+    tokio::join!(generators, load_embedding(&engine), judge);
     heat.send_replace(true);
     notify::ready();
     let mut following = JoinSet::new();
@@ -311,6 +326,17 @@ async fn load_embedding(engine: &Engine) {
     };
     let advice = "`rerankd models pull` fetches the model of the configuration; embedding.model=off turns it off";
     tracing::warn!(model = %embedding.model().name, problem, advice, "the default method ranks without the embedding model");
+}
+
+/// Loads the entailment model for the measurement of live traffic: loading it later would slow down a request that
+/// arrives meanwhile. The server also serves without it.
+async fn load_judge(engine: &Engine) {
+    let Some(judge) = engine.models().judge_if_any() else { return };
+    if let Err(problem) = judge.load(&Call::local()).await {
+        let model = &judge.model().name;
+        let advice = format!("`rerankd models pull {model}` fetches it; live.sample_ratio=0 turns the measurement off");
+        tracing::warn!(%model, %problem, advice, "live traffic is not measured without the entailment model");
+    }
 }
 
 fn trial(role: Role) -> RerankRequest {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use engine;
+use engine::live::LiveOptions;
 use engine::types::Role;
 use models::store::Store;
 use models::{catalog, fetch};
@@ -157,6 +158,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Exporter of traces; `None` for no traces.
     pub traces: Option<TraceOptions>,
+    /// Measurement of live traffic; `None` for none.
+    pub live: Option<LiveOptions>,
     effective: Value,
 }
 
@@ -260,6 +263,7 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
     let learn_position_bias = keys.flag("position_bias.learn");
     let log_format = keys.choice("log.format", &[("text", LogFormat::Text), ("json", LogFormat::Json)]);
     let (metrics, traces) = observe::read(&mut keys);
+    let live = observe::read_live(&entailment, &mut keys);
     let faults = std::mem::take(&mut keys.faults);
     let (Ok(catalogue), Some(root), true) = (catalogue, root, faults.is_empty()) else {
         return Err(ConfigError { faults, files: security.files });
@@ -284,6 +288,7 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
         log_format,
         metrics,
         traces,
+        live,
         effective: keys.into_values(),
     })
 }

@@ -1,9 +1,11 @@
-//! The sections `metrics` and `traces`.
+//! The sections `metrics`, `traces` and `live`.
 
 use std::net::SocketAddr;
 
 use super::ADDRESS;
+use super::Entailment;
 use super::keys::Keys;
+use engine::live::LiveOptions;
 use server::observe::traces::TraceOptions;
 
 /// The address of the page of metrics, and the collector of traces; `None` for none.
@@ -17,9 +19,21 @@ pub(super) fn read(keys: &mut Keys) -> (Option<SocketAddr>, Option<TraceOptions>
     (metrics, endpoint.map(|endpoint| TraceOptions { endpoint, sample_ratio }))
 }
 
+/// The measurement of live traffic; `None` for none.
+pub(super) fn read_live(entailment: &Entailment, keys: &mut Keys) -> Option<LiveOptions> {
+    let sample_ratio = keys.number("live.sample_ratio", 0.0..=1.0);
+    let options = LiveOptions { sample_ratio, passages: keys.number("live.passages", 1..=10_000) };
+    let live = (sample_ratio > 0.0).then_some(options);
+    if live.is_some() && entailment.model.is_none() {
+        keys.fault("live.sample_ratio", "must be 0 without an entailment model: set entailment.model");
+    }
+    live
+}
+
 #[cfg(test)]
 mod tests {
     use crate::config::Config;
+    use engine::live::LiveOptions;
 
     fn load(flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -29,7 +43,7 @@ mod tests {
     #[test]
     fn nothing_is_shown_by_default() {
         let config = load(&[]).unwrap();
-        assert_eq!((config.metrics, config.traces), (None, None));
+        assert_eq!((config.metrics, config.traces, config.live), (None, None, None));
     }
 
     #[test]
@@ -43,6 +57,22 @@ mod tests {
         assert_eq!(config.metrics.unwrap().port(), 9090);
         let traces = config.traces.unwrap();
         assert!(traces.endpoint == "http://collector:4317" && (traces.sample_ratio - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn live_traffic_is_measured_with_an_entailment_model() {
+        let live = |flags: &[(&str, &str)]| load(flags).map(|config| config.live);
+        let options = LiveOptions { sample_ratio: 0.25, passages: 5 };
+        assert_eq!(live(&[("live.sample_ratio", "0.25")]), Ok(Some(options)));
+        let options = LiveOptions { sample_ratio: 1.0, passages: 3 };
+        assert_eq!(live(&[("live.sample_ratio", "1"), ("live.passages", "3")]), Ok(Some(options)));
+        let off = ("entailment.model", "off");
+        assert_eq!(live(&[off]), Ok(None));
+        let faults = live(&[off, ("live.sample_ratio", "0.1")]).unwrap_err();
+        assert_eq!(faults, ["live.sample_ratio: must be 0 without an entailment model: set entailment.model"]);
+        let faults = live(&[("live.sample_ratio", "1.5"), ("live.passages", "0")]).unwrap_err();
+        let keys: Vec<_> = faults.iter().map(|fault| fault.split(':').next().unwrap()).collect();
+        assert_eq!(keys, ["live.sample_ratio", "live.passages"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod common;
 mod compression;
 mod generator;
 mod listwise;
+mod live;
 #[path = "../common/program.rs"]
 mod program;
 mod warm;

@@ -12,6 +12,7 @@
 //! | [`utility`] | measures by how much passages change that belief |
 //! | [`evaluate`] | labels passages by the answers that they lead to |
 //! | [`citations`] | checks the passages that an answer cites |
+//! | [`live`] | measures the utility of rankings on live traffic while the server is idle |
 //! | [`prefill`] | evaluates passages into the cache ahead of requests |
 //! | [`calibrate`], [`contexts`], [`preferences`] | scores for calibration, studies and distillation |
 #![warn(missing_docs)]
@@ -29,6 +30,7 @@ mod estimate;
 pub mod evaluate;
 pub mod fusion;
 mod judgement;
+pub mod live;
 pub mod methods;
 pub mod models;
 pub mod position_bias;
@@ -51,6 +53,7 @@ use citations::CitationChecker;
 use context_builder::ContextBuilder;
 use contexts::ContextReader;
 use evaluate::{BertScorer, Evaluator};
+use live::LiveMeter;
 use models::{Models, ServedGenerator};
 use preferences::PreferenceScorer;
 use prefill::Prefiller;
@@ -76,6 +79,8 @@ pub struct UseCases {
     pub sampler: Sampler,
     /// Measures the utility of passages.
     pub utility: UtilityMeter,
+    /// Measures the utility of rankings while the server is idle.
+    pub live: LiveMeter,
     /// Judges and clusters texts.
     pub belief: BeliefMeter,
     /// Evaluates retrieval.
@@ -113,10 +118,12 @@ impl Engine {
         let sampler = utility.sampler.clone();
         let (models, limits) = (sampler.models.clone(), sampler.limits);
         let every = || models.clone();
+        let live = LiveMeter::new(utility.clone());
         Self(Arc::new(UseCases {
-            reranker: Reranker::new(utility.clone()),
-            context_builder: ContextBuilder { models: every(), reranker: Reranker::new(utility.clone()) },
+            reranker: Reranker::new(utility.clone(), live.clone()),
+            context_builder: ContextBuilder { models: every(), reranker: Reranker::new(utility.clone(), live.clone()) },
             utility,
+            live,
             belief: BeliefMeter { models: every(), limits },
             evaluator: Evaluator { sampler: sampler.clone() },
             bert: BertScorer { models: every() },

@@ -51,6 +51,7 @@ use single_passage::SinglePassageScores;
 use crate::calibrations::{Applicable, WITHOUT_EMBEDDING};
 use crate::estimate::Admitted;
 use crate::fusion::calibration::Calibration;
+use crate::live::LiveMeter;
 use crate::methods::Scored;
 use crate::models::{GeneratorModel, Models, ServedGenerator};
 use crate::types::{
@@ -66,6 +67,7 @@ pub struct Reranker {
     models: Models,
     limits: Limits,
     utility: UtilityMeter,
+    live: LiveMeter,
 }
 
 /// A ranking with its models.
@@ -96,9 +98,9 @@ struct Ranked {
 }
 
 impl Reranker {
-    pub(crate) fn new(utility: UtilityMeter) -> Self {
+    pub(crate) fn new(utility: UtilityMeter, live: LiveMeter) -> Self {
         let sampler = &utility.sampler;
-        Self { models: sampler.models.clone(), limits: sampler.limits, utility }
+        Self { models: sampler.models.clone(), limits: sampler.limits, utility, live }
     }
 
     /// Reranks the passages of one query. The work ends when the call stops.
@@ -111,7 +113,12 @@ impl Reranker {
         request: RerankRequest,
         listener: Option<UnboundedSender<RerankEvent>>,
     ) -> Result<Reranked, EngineError> {
-        self.rerank_within(call, request, listener, Quota::default()).await
+        let selected = self.live.select(&request);
+        let answer = self.rerank_within(call, request, listener, Quota::default()).await?;
+        if let Some(selected) = selected {
+            self.live.offer(selected, &answer);
+        }
+        Ok(answer)
     }
 
     /// Refuses a request that [`Reranker::rerank`] would refuse without a model. For requests that must wait for a

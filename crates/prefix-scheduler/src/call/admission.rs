@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::tally::NoObserver;
-use super::{Call, Compute, Observer, Stopped, Terms};
+use super::{Call, Compute, Observer, Priority, Stopped, Terms};
 
 /// The questions of streams hold at most this share of the slots. They wait for a slot and take it as soon as it is
 /// released, so a call that does not wait would otherwise never find one.
@@ -50,6 +51,8 @@ impl Pool {
 struct Pools {
     generator: Pool,
     beside: Pool,
+    /// Cancels the call of [`Admission::while_idle`].
+    idle: Mutex<Option<CancellationToken>>,
 }
 
 impl Pools {
@@ -63,7 +66,20 @@ impl Pools {
     /// A slot that is free now.
     fn take(self: &Arc<Self>, place: Place) -> Result<HeldSlot, Full> {
         let slot = Arc::clone(&self.of(place).slots).try_acquire_owned().map_err(|_| Full)?;
-        Ok(HeldSlot { pools: Arc::clone(self), place, _slot: slot, _stream: None })
+        Ok(self.held(place, slot, None))
+    }
+
+    /// A slot that is taken. It ends the idle work.
+    fn held(
+        self: &Arc<Self>,
+        place: Place,
+        slot: OwnedSemaphorePermit,
+        stream: Option<OwnedSemaphorePermit>,
+    ) -> HeldSlot {
+        if let Some(idle) = self.idle.lock().take() {
+            idle.cancel();
+        }
+        HeldSlot { pools: Arc::clone(self), place, _slot: slot, _stream: stream }
     }
 
     /// Waits for a slot for a question of a stream, in order of arrival.
@@ -71,7 +87,7 @@ impl Pools {
         let pool = self.of(place);
         let stream = Arc::clone(&pool.streams).acquire_owned().await.map_err(|_| Full)?;
         let slot = Arc::clone(&pool.slots).acquire_owned().await.map_err(|_| Full)?;
-        Ok(HeldSlot { pools: Arc::clone(self), place, _slot: slot, _stream: Some(stream) })
+        Ok(self.held(place, slot, Some(stream)))
     }
 }
 
@@ -118,7 +134,7 @@ impl Admission {
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
-            pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit) }),
+            pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit), idle: Mutex::default() }),
             limit,
             root: CancellationToken::new(),
             cut: Arc::default(),
@@ -174,6 +190,23 @@ impl Admission {
             Ok(slot) = self.pools.wait(place) => Ok(self.call(terms, slot)),
             reason = waiting.stopped() => Err(reason),
         }
+    }
+
+    /// A call for work that nobody waits for. It has [`Priority::IDLE`] and no slot. The next call that takes a slot
+    /// cancels it, and so does the next idle call. `None` while a slot is in use.
+    #[must_use]
+    pub fn while_idle(&self, operation: &str) -> Option<Call> {
+        let mut idle = self.pools.idle.lock();
+        // Under the lock: a call that takes its slot later finds the token.
+        if self.in_flight() > 0 {
+            return None;
+        }
+        let token = self.root.child_token();
+        if let Some(earlier) = idle.replace(token.clone()) {
+            earlier.cancel();
+        }
+        let terms = Terms { operation: operation.to_owned(), priority: Priority::IDLE, ..Terms::default() };
+        Some(Call::new(terms, None, token, self.compute.clone()))
     }
 
     /// Number of slots in use.

@@ -18,8 +18,10 @@ impl Priority {
     pub const NORMAL: Self = Self(5);
     /// Batch work.
     pub const LOW: Self = Self(8);
-    /// The least urgent level.
+    /// The least urgent level of a caller.
     pub const LAST: u8 = 9;
+    /// Work that no caller waits for. Its steps are short, and it uses no cached passages.
+    pub const IDLE: Self = Self(Self::LAST + 1);
 
     /// The priority of a level; `None` above [`Priority::LAST`].
     #[must_use]
@@ -89,5 +91,6 @@ mod tests {
         assert_eq!(Priority::new(9).map(Priority::level), Some(9));
         assert_eq!(Priority::new(10), None);
         assert!(Priority::HIGH < Priority::default() && Priority::default() < Priority::LOW);
+        assert!(Priority::new(Priority::LAST).is_some_and(|last| last < Priority::IDLE));
     }
 }

@@ -210,3 +210,25 @@ fn full_slots_of_other_models_take_none_of_the_generator() {
     drop(judging);
     assert_eq!(admission.in_flight(), 0);
 }
+
+/// A request that arrives must not wait for it, and it must not begin between two requests that overlap.
+#[tokio::test]
+async fn idle_work_ends_when_a_slot_is_taken() {
+    let admission = Admission::new(2);
+    for place in [Place::Generator, Place::Beside] {
+        let idle = admission.while_idle("Idle").unwrap();
+        assert_eq!((idle.check(), idle.priority(), admission.in_flight()), (Ok(()), Priority::IDLE, 0));
+        let first = admission.admit(Terms::default(), place).unwrap();
+        assert_eq!(idle.check(), Err(Stopped::Cancelled));
+        assert!(admission.while_idle("Idle").is_none());
+        drop(first);
+    }
+    let idle = admission.while_idle("Idle").unwrap();
+    let question = admission.admit_when_free(Terms::default(), Place::Generator).await.unwrap();
+    assert_eq!(idle.check(), Err(Stopped::Cancelled), "a question of a stream also ends it");
+    drop(question);
+    let [first, second] = [(); 2].map(|()| admission.while_idle("Idle").unwrap());
+    assert_eq!((first.check(), second.check()), (Err(Stopped::Cancelled), Ok(())));
+    admission.cancel_all();
+    assert_eq!(second.check(), Err(Stopped::Cancelled), "the end of the server");
+}

@@ -17,12 +17,14 @@ use tokio::sync::watch;
 use super::turns::{Backlog, Serve, TakesTurns, Turns, submit};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
-use crate::call::Call;
+use crate::call::{Call, Priority};
 use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, EntailmentProbabilities, TextPair};
 
 /// Pairs judged before another request's turn.
 const TURN: usize = 64;
+/// Pairs of a turn of idle work. A request that arrives waits for such a turn.
+const IDLE_TURN: usize = 8;
 /// Bytes of text after which a turn ends early: 64 long pairs take many seconds.
 const TURN_BYTES: usize = 16 << 10;
 
@@ -69,6 +71,8 @@ struct List {
     /// Its unfinished pairs; `None` before its first turn.
     progress: Option<Progress>,
     judged: usize,
+    /// Most pairs of a turn.
+    turn: usize,
 }
 
 /// The distinct pairs of a list.
@@ -160,8 +164,9 @@ impl Judge {
     /// # Errors
     /// [`ScheduleError`]; with [`ModelError::Unusable`] if the model cannot be loaded; the next list tries again.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
-        submit(&self.worker, &self.backlog, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call)
-            .await
+        let turn = if call.priority() == Priority::IDLE { IDLE_TURN } else { TURN };
+        let list = List { pairs, submitted: Instant::now(), progress: None, judged: 0, turn };
+        submit(&self.worker, &self.backlog, list, call).await
     }
 
     /// Loads the model if necessary, for a request that does other work first. Returns the description of the
@@ -230,7 +235,7 @@ impl Verdicts {
         let progress = list.progress.get_or_insert_with(|| Progress::new(&list.pairs));
         let model_sha256 = model.info().sha256;
         let (mut missing, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while missing.len() < TURN
+        while missing.len() < list.turn
             && bytes < TURN_BYTES
             && let Some(index) = progress.open.pop()
         {

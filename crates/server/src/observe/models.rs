@@ -7,6 +7,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 
 use crate::{features, target};
 use engine::Engine;
+use engine::live::{self, LiveFigures, Skip};
 use engine::models::GeneratorModel;
 use engine::types::Role;
 use numeric::real;
@@ -43,7 +44,19 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
         restarts(&mut page, *role, name, scorer.restarts());
         info(&mut page, name, &scorer.sha256(), *role, ["", ""]);
     }
+    live(&mut page, &engine.live.figures());
     page.families
+}
+
+/// Retrieval on live traffic. Shown if it is off, too, because a rate needs an initial zero.
+fn live(page: &mut Page, figures: &LiveFigures) {
+    let help = "Reduction of the semantic entropy of answers by the first passages of sampled rankings.";
+    let bounds = live::BOUNDS.into_iter();
+    page.histogram("rerankd_live_entropy_reduction_nats", help, &[], (bounds, &figures.reductions), figures.sum);
+    let help = "Sampled rankings that were not measured.";
+    for (reason, number) in Skip::ALL.iter().zip(figures.skipped) {
+        page.counter("rerankd_live_skipped_total", help, &[("reason", reason.name())], count(number));
+    }
 }
 
 /// A model's name in labels. For a configured path it is the file name, as in answers and for loaded models.
@@ -204,26 +217,37 @@ impl Page {
     }
 
     fn steps(&mut self, model: &str, stats: &Stats) {
-        let mut histogram = Histogram::default();
-        let (mut cumulative, mut bound, mut buckets) = (0, 1.0, Vec::new());
-        for (index, size) in stats.step_sizes.iter().enumerate() {
-            cumulative += size.load(Ordering::Relaxed);
-            // The last entry has no upper bound.
-            if index + 1 < stats.step_sizes.len() {
-                let mut bucket = Bucket::default();
-                bucket.set_cumulative_count(cumulative);
-                bucket.set_upper_bound(bound);
-                buckets.push(bucket);
-            }
-            bound *= 2.0;
-        }
-        histogram.set_bucket(buckets);
-        histogram.set_sample_count(cumulative);
-        histogram.set_sample_sum(count(stats.tokens.load(Ordering::Relaxed)));
+        let sizes = stats.step_sizes.each_ref().map(|size| size.load(Ordering::Relaxed));
+        let bounds = std::iter::successors(Some(1.0), |bound| Some(bound * 2.0));
+        let sum = count(stats.tokens.load(Ordering::Relaxed));
+        let help = "Tokens of a step of the generator.";
+        self.histogram("rerankd_step_tokens", help, &[("model", model)], (bounds, &sizes), sum);
+    }
+
+    /// `numbers` are the observations by bucket; the last bucket has no upper bound.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &[(&str, &str)],
+        (bounds, numbers): (impl Iterator<Item = f64>, &[u64]),
+        sum: f64,
+    ) {
+        let (mut histogram, mut cumulative) = (Histogram::default(), 0);
+        let below = numbers.split_last().map_or(numbers, |(_, below)| below);
+        let bucket = |(number, bound): (&u64, f64)| {
+            cumulative += number;
+            let mut bucket = Bucket::default();
+            bucket.set_cumulative_count(cumulative);
+            bucket.set_upper_bound(bound);
+            bucket
+        };
+        histogram.set_bucket(below.iter().zip(bounds).map(bucket).collect());
+        histogram.set_sample_count(numbers.iter().sum());
+        histogram.set_sample_sum(sum);
         let mut metric = Metric::default();
         metric.set_histogram(histogram);
-        let help = "Tokens of a step of the generator.";
-        self.add("rerankd_step_tokens", help, MetricType::HISTOGRAM, &[("model", model)], metric);
+        self.add(name, help, MetricType::HISTOGRAM, labels, metric);
     }
 }
 

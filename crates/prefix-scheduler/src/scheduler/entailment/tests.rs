@@ -55,6 +55,26 @@ async fn what_a_list_took_is_told() {
     assert!(second.queued >= 3 * delay, "the second list waited for the first: {second:?}");
 }
 
+/// A caller of another model shares the cores with the turn that it finds.
+#[tokio::test]
+async fn idle_work_stops_within_a_few_pairs() {
+    let (judge, calls) = start(OPTIONS, Duration::from_millis(5), vec![]);
+    let admission = Admission::new(1);
+    let idle = admission.while_idle("Idle").unwrap();
+    let pairs = (0..TURN).map(|i| pair(&i.to_string(), "x")).collect();
+    let judged = judge.judge(pairs, &idle);
+    let request = async {
+        while calls.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(admission.admit(Terms::default(), Place::Generator).unwrap());
+    };
+    let (judged, ()) = tokio::join!(judged, request);
+    assert_eq!(judged, Err(ScheduleError::Stopped(Stopped::Cancelled)));
+    judge.judge(vec![], &Call::local()).await.unwrap();
+    assert!(calls.load(Ordering::SeqCst) < TURN, "{calls:?}");
+}
+
 #[tokio::test]
 async fn a_short_list_does_not_wait_for_a_long_one() {
     let (judge, _) = start(OPTIONS, Duration::from_millis(1), vec![]);

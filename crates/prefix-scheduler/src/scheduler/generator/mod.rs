@@ -24,7 +24,7 @@ use super::estimate::Estimator;
 use super::pace::{Kind, Pace};
 use super::worker::Worker;
 use super::{Load, SEQUENCES, ScheduleError, Status};
-use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed, Urgency};
+use crate::call::{Call, Lane, Ledger, Priority, Stage, Stopped, Timed, Urgency};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 pub use crate::warm::Kept;
@@ -269,7 +269,9 @@ impl Scheduler {
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
         let Rounds { held, shares } = rounds;
-        let (costed, store, fills) = (Arc::clone(&plan), self.store.clone(), filled.is_some());
+        // Idle work must not evict states that requests may need again.
+        let store = self.store.clone().filter(|_| call.priority() != Priority::IDLE);
+        let (costed, fills) = (Arc::clone(&plan), filled.is_some());
         let walk = move |call: &Call| {
             let Some(store) = store.as_deref() else {
                 return Ok((costed.cost(), Walk::least(&costed), (vec![], held), 0));

@@ -76,6 +76,10 @@ fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     order
 }
 
+/// Most tokens of idle work in a step. A request that arrives waits for such a step, about 40 ms with a small model on
+/// two cores.
+const IDLE_STEP: usize = 32;
+
 /// True if a request with this priority and this many tokens gains nothing by being active now, because a step or
 /// more of tokens goes first. While it waits, a more urgent request can still go first.
 #[must_use]
@@ -101,7 +105,8 @@ impl Claim {
     pub fn share<T: Ord>(&mut self, batch: usize, active: &[View<T>], mut take: impl FnMut(usize, usize) -> usize) {
         let order = turns(active);
         let Some((&leader, followers)) = order.split_first() else { return };
-        let mut take = |index, limit| if limit > 0 { take(index, limit) } else { 0 };
+        let most = |index: usize| if active[index].priority == Priority::IDLE { IDLE_STEP } else { usize::MAX };
+        let mut take = |index, limit: usize| if limit > 0 { take(index, limit.min(most(index))) } else { 0 };
         let mut room = quantum(batch);
         // Growing samples have a separate budget, because they hardly lengthen a step.
         let mut cheap = batch / 8;
@@ -270,6 +275,20 @@ mod tests {
         assert_eq!(waited, 21, "1,024 tokens at 51 per step");
         let theirs = steps[waited..].iter().filter(|step| step[0] == 0).count();
         assert!((28..=32).contains(&theirs), "{theirs} of 179");
+    }
+
+    #[test]
+    fn a_step_of_idle_work_is_short() {
+        let taken = |priority| {
+            let (mut claim, mut taken) = (Claim::default(), 0);
+            let idle = View { priority, ..view(5_000, 0, Phase::Reading) };
+            claim.share(512, &[idle], |_, limit| {
+                taken = limit;
+                limit
+            });
+            taken
+        };
+        assert_eq!([Priority::LOW, Priority::IDLE].map(taken), [256, 32]);
     }
 
     #[test]

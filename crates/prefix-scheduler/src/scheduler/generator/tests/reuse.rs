@@ -1,6 +1,7 @@
 //! Prompt prefixes and states that requests cache for later ones.
 
 use super::*;
+use crate::call::Admission;
 
 /// Enough for every state of these tests.
 const PLENTY: u64 = 1 << 20;
@@ -19,6 +20,18 @@ fn a_passage_is_read_once() {
     let figures = bench.scheduler.store().unwrap().figures();
     // Three first passages and two second ones; then three first ones again, and three other second ones.
     assert_eq!((figures.hits, figures.misses), (3, 5 + 3));
+}
+
+/// It would evict the passages of requests.
+#[test]
+fn idle_work_leaves_the_passage_cache_as_it_is() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let list = plan(&["ab", "ba", "c"], "?x", 9);
+    let idle = Admission::new(1).while_idle("Idle").unwrap();
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&list), &idle, None)).unwrap();
+    assert_eq!(outcome.scores, directly(&list));
+    let figures = bench.scheduler.store().unwrap().figures();
+    assert_eq!((figures.states, figures.hits + figures.misses), (0, 0));
 }
 
 #[test]
