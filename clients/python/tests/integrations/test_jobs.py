@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import SOURCE
 
+from integrations import Example
 from rerankd.batch import rank_batch
 from rerankd.testing import FakeServer
 
@@ -36,3 +37,8 @@ def test_job(engine: str, server: FakeServer, tmp_path: pathlib.Path) -> None:
     subprocess.run(command, check=True, env=environment, cwd=tmp_path)
     found = parquet.read_table(folder).to_pylist()
     assert sorted(found, key=lambda row: row["id"]) == rank_batch(rows, server.address)
+
+
+def test_example(example: Example) -> None:
+    rows = [{"id": "q", "query": "rye", "passages": ["wheat", "rye"]}]
+    assert example("Spark, Dask, Daft, Beam", rows=rows)["ranked"][0]["order"] == [1, 0]

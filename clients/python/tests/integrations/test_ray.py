@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from conftest import SOURCE, STUB, program
 
+from integrations import Example
 from rerankd import Rerankd
 from rerankd.testing import Failure, FakeServer
 
@@ -107,6 +108,11 @@ def test_rows_errors_and_resume(cluster: Any, server: FakeServer, tmp_path: path
     with pytest.raises(ValueError, match="another folder"):
         rerank(ray.data.from_items(rows), folder, **options | {"top_n": 3})
     assert not [file.name for file in folder.iterdir() if file.name not in {"_options.json"} and file.suffix != ".parquet"]
+
+
+def test_example(cluster: Any, example: Example, tmp_path: pathlib.Path) -> None:
+    found = by_id(example("Ray", dataset=ray.data.from_items(lists(4)), folder=tmp_path)["ranked"])
+    assert [list(found[f"q{at}"]["order"])[0] for at in range(4)] == [5] * 4
 
 
 def test_ids_must_be_unique(cluster: Any, server: FakeServer, tmp_path: pathlib.Path) -> None:
