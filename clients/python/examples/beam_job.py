@@ -8,6 +8,7 @@ import sys
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
+
 from rerankd.batch import arrow_schema, rank_batch
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import daft
 import pyarrow as pa
 from daft import DataType
+
 from rerankd.batch import arrow_schema, rank_batch
 
 ROW = DataType.from_arrow_type(pa.struct(list(arrow_schema())))

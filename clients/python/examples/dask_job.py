@@ -8,6 +8,7 @@ import sys
 import dask
 import dask.dataframe as dd
 import pandas as pd
+
 from rerankd.batch import COLUMNS, arrow_schema, rank_batch
 
 META = pd.DataFrame({name: pd.Series(dtype=object) for name in COLUMNS})

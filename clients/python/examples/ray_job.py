@@ -5,9 +5,9 @@ A line has an id, a query and passages. The folder gets Parquet files. Without `
 
 import sys
 
-import rerankd.ray
-
 import ray
+
+import rerankd.ray
 
 
 def main(lists: str, address: str, folder: str) -> None:

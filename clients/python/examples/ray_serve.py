@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rerankd import AsyncRerankd, InvalidRequest, LocalServer, RerankdError
+from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from ray import serve
+from rerankd import AsyncRerankd, InvalidRequest, LocalServer, RerankdError
 
 
 @serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 1})
@@ -23,9 +23,10 @@ class Reranker:
 
     async def __call__(self, request: Request) -> JSONResponse:
         try:
-            asked: dict[str, Any] = await request.json()
-            ranking = await self._client.rerank(asked["query"], asked["passages"], top_n=asked.get("top_n", 0))
-        except (InvalidRequest, KeyError, TypeError, ValueError) as wrong:
+            asked: dict[str, Any] = dict(await request.json())
+            query, passages, top_n = asked.get("query", ""), asked.get("passages", []), asked.get("top_n", 0)
+            ranking = await self._client.rerank(query, passages, top_n=top_n)
+        except (InvalidRequest, TypeError, ValueError) as wrong:
             return JSONResponse({"error": str(wrong)}, status_code=400)
         except RerankdError as failed:
             return JSONResponse({"error": str(failed)}, status_code=503)

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
+
 from rerankd.batch import rank_batch
 
 if TYPE_CHECKING:
