@@ -61,7 +61,8 @@ def rerank(
         pa.table({"id": ray.get(block)[id]}) for block in dataset.select_columns([id]).to_arrow_refs()
     )["id"].combine_chunks()
     _check_unique(ids, id)
-    launch = dict(launch or {})
+    # Nobody else starts such a server again, so its client need not wait for it.
+    launch = {"timeout": 10.0, **(launch or {})}
     settings = {"generator.threads": cpus, "limits.queue_seconds": "unlimited", **launch.get("settings", {})}
     launch["settings"] = settings
     served = {} if client else {"model": launch.get("model"), "settings": {**settings, "generator.threads": None}}
@@ -91,15 +92,19 @@ def rerank(
     written = store.prune(ids.type, errors=False)
     missing = ids.filter(pc.invert(pc.is_in(ids, value_set=written)))
     if len(missing):
-        raise RuntimeError(f"{len(missing)} rows have no result, such as {missing[0]}. The same call ranks them")
+        raise RuntimeError(
+            f"{len(missing)} rows have no result, such as {missing[0].as_py()!r}. The same call ranks them"
+        )
     return ray.data.read_parquet(store.path, filesystem=store.files)
 
 
 def _check_unique(ids: pa.Array, column: str) -> None:
+    if ids.null_count:
+        raise ValueError(f"{column}: {ids.null_count} rows have no id")
     counted = pc.value_counts(ids)
-    wrong = [row["values"] for row in counted.filter(pc.greater(counted.field("counts"), 1))[:1].to_pylist()]
-    if ids.null_count or wrong:
-        raise ValueError(f"{column}: every row needs its own id, but {wrong[0] if wrong else None!r} is not unique")
+    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if len(repeated):
+        raise ValueError(f"{column}: several rows have the id {repeated[0].as_py()!r}")
 
 
 def _without(batch: pa.Table, *, id: str, done: ray.ObjectRef) -> pa.Table:  # noqa: A002
