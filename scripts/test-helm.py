@@ -160,6 +160,31 @@ def check_configuration(name, kinds, pod, server, ports, given):
         check(answer.returncode == 0, f"{name}: rerankd.toml is refused: {answer.stderr}")
 
 
+def check_kserve():
+    """KServe's kinds have no installed schema, so the container is checked as part of a Pod, and the rest by name."""
+    runtime, service = yaml.safe_load_all((CHART.parent / "examples" / "kserve.yaml").read_text())
+    spec, model = runtime["spec"], service["spec"]["predictor"]["model"]
+    for version in VERSIONS:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reranker"}, "spec": {"containers": spec["containers"]}}
+        try:
+            kubernetes_validate.validate(pod, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            problems.append(f"kserve.yaml: Kubernetes {version}: {error.message} at {list(error.path)}")
+    check(model["runtime"] == runtime["metadata"]["name"], "kserve.yaml: the InferenceService names another runtime")
+    formats = [{"name": known["name"], "version": known["version"]} for known in spec["supportedModelFormats"]]
+    check(model["modelFormat"] in formats, f"kserve.yaml: the runtime supports {formats}, not {model['modelFormat']}")
+    (container,) = spec["containers"]
+    arguments = container["args"]
+    ports = {f"--http-listen=0.0.0.0:{port['containerPort']}" for port in container["ports"]}
+    ports |= {f"--set=metrics.listen=0.0.0.0:{spec['annotations']['prometheus.kserve.io/port']}"}
+    check(ports <= set(arguments), f"kserve.yaml: the arguments lack one of {ports}")
+    binary = os.environ.get("RERANKD") or ROOT / "target" / "release" / "rerankd"
+    if pathlib.Path(binary).is_file():
+        settings = [argument for argument in arguments if argument.startswith("--set=")]
+        answer = subprocess.run([binary, "check-config", *settings], capture_output=True, text=True, check=False)
+        check(answer.returncode == 0, f"kserve.yaml: the settings are refused: {answer.stderr}")
+
+
 def check_policies():
     checkov = [TOOLS / "checkov", "--directory", RENDERED, "--framework", "kubernetes", "--skip-download", "--quiet", "--output", "json"]
     report = json.loads(subprocess.run(checkov, capture_output=True, text=True, check=False).stdout)
@@ -200,6 +225,7 @@ def main():
         shown = helm("template", "reranker", CHART, "--set", values)
         check(shown.returncode != 0 and message in shown.stderr, f"--set {values} is not refused with {message!r}: {shown.stderr}")
 
+    check_kserve()
     check_policies()
 
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Batches of data frames and pipelines: Spark, Dask, Ray Data, Beam."""
+"""Batches of data frames and pipelines: Spark, Dask, Daft, Beam. `rerankd.ray` has more for Ray."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rerankd.types import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from rerankd.types import Result
 
@@ -63,6 +65,15 @@ def rank_batch(
         for row in waiting.values():
             row["error"] = str(failed)
     return cast("Batch", type(source)(answers, columns=list(COLUMNS)) if hasattr(batch, "to_dict") else answers)
+
+
+def arrow_schema(id_type: pa.DataType | None = None) -> pa.Schema:
+    """The columns of `rank_batch` for pyarrow. Ids are strings, if no other type is given."""
+    import pyarrow as pa
+
+    numbers = pa.list_(pa.float64())
+    types = [id_type or pa.string(), pa.list_(pa.int64()), numbers, numbers, pa.string()]
+    return pa.schema(list(zip(COLUMNS, types, strict=True)))
 
 
 def _request(name: str, options: dict[str, Any], query: Any, passages: Any, *scores: Any) -> Request | str:

@@ -41,8 +41,9 @@ class LocalServer:
     """`rerankd serve` on a free port of this machine. The constructor returns when its model is loaded.
 
     `model` is a name of the catalogue or a GGUF file, `settings` are keys of the configuration, such as
-    `{"generator.threads": 4}`. The program is `binary`, the environment variable RERANKD, `rerankd` on the PATH, or
-    that of the package `rerankd_server`. `wait` is in seconds.
+    `{"generator.threads": 4}`. HTTP is off unless `http.listen` is set, because its default port is the same for all
+    servers. The program is `binary`, the environment variable RERANKD, `rerankd` on the PATH, or that of the package
+    `rerankd_server`. `wait` is in seconds.
 
     The server ends with `stop`, at the end of a `with` block, with this object, or with this process. A process that
     is killed takes its server along only on Linux.
@@ -61,7 +62,7 @@ class LocalServer:
             command = [find(binary), "serve", "--listen", "127.0.0.1:0", "--address-file", str(address)]
             if model is not None:
                 command += ["--model", os.fspath(model)]
-            for key, value in (settings or {}).items():
+            for key, value in {"http.listen": "off", **(settings or {})}.items():
                 command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
             process = _Process(command)
             self._end = weakref.finalize(self, process.stop)
