@@ -35,21 +35,18 @@ from rerankd.v1 import rerank_pb2, rerank_pb2_grpc  # noqa: E402
 GRPC, HTTP, DNS, ENVOY = 50061, 8091, 5391, 8000
 TIMEOUT = 5.0
 TEXTS = ["Rye absorbs water.", "George Eliot wrote Middlemarch.", "It appeared in eight parts."]
-RETRY = {"name": [{}], "retryPolicy": {"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s",
-         "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}
-HEALTH = {"serviceName": "rerankd.v1.RerankService"}
-ROUND_ROBIN = [{"round_robin": {}}]
+# The service configuration that the chart's README recommends.
+CHART = json.loads((ROOT / "helm" / "rerankd" / "README.in.md").read_text().partition("```json\n")[2].partition("```")[0])
+ROUND_ROBIN = CHART["loadBalancingConfig"]
 OUTLIERS = [{"outlier_detection_experimental": {
     "interval": "1s", "baseEjectionTime": "10s", "maxEjectionPercent": 50,
     "failurePercentageEjection": {"threshold": 50, "minimumHosts": 2, "requestVolume": 3}, "childPolicy": ROUND_ROBIN}}]
 SERVICE_CONFIGS = {
     "grpcio, no service config": None,
     "grpcio, round_robin": {"loadBalancingConfig": ROUND_ROBIN},
-    "grpcio, round_robin, retries": {"loadBalancingConfig": ROUND_ROBIN, "methodConfig": [RETRY]},
-    "grpcio, round_robin, retries, health": {
-        "loadBalancingConfig": ROUND_ROBIN, "methodConfig": [RETRY], "healthCheckConfig": HEALTH},
-    "grpcio, outlier detection, retries, health": {
-        "loadBalancingConfig": OUTLIERS, "methodConfig": [RETRY], "healthCheckConfig": HEALTH},
+    "grpcio, round_robin, retries": {key: CHART[key] for key in ("loadBalancingConfig", "methodConfig")},
+    "grpcio, as the chart says": CHART,
+    "grpcio, as the chart says, outlier detection": {**CHART, "loadBalancingConfig": OUTLIERS},
 }
 
 
@@ -180,12 +177,6 @@ def run(kind, with_signal, servers, seconds, orders):
         for thread in threads:
             thread.join()
     return times, lost
-
-
-def served(server):
-    """Answers of a server, by its own count."""
-    info = [os.environ["RERANKD"], "info", "--server", f"{server.host}:{GRPC}", "--format", "json"]
-    return subprocess.run(info, capture_output=True, text=True, timeout=10).stdout
 
 
 def main():

@@ -118,8 +118,8 @@ def read(paths):
     for path in paths:
         with gzip.open(path, "rt") as lines:
             for line in map(json.loads, lines):
-                # Lists for training begin with the relevant passage instead of the retriever's first.
-                passages = sorted(line["passages"], key=lambda passage: -passage["score"])
+                # Lists for training begin with the relevant passage, without a score if BM25 did not find it.
+                passages = sorted(line["passages"], key=lambda passage: -(passage["score"] or 0))
                 found[path.name.partition("-")[0]].append((line["question"], [p["id"] for p in passages]))
     return found
 

@@ -1,4 +1,4 @@
-"""The notebook, in a kernel with the real program. RERANKD is the path of the binary; without it the test is skipped."""
+"""The notebook in a kernel, with the real program. RERANKD is the path of the binary; without it, it is skipped."""
 
 import os
 import pathlib
