@@ -129,7 +129,7 @@ def client_of(kind, servers):
             yield lambda at: [r.index for r in client.rerank(f"query {at % 8}?", texts, method=method)]
     elif kind == "HTTP, Envoy":
         def post(at):
-            body = {"query": f"query {at % 8}?", "documents": TEXTS, "method": "query-generation"}
+            body = {"query": f"query {at % 8}?", "documents": TEXTS, "rerankd_method": "query-generation"}
             request = urllib.request.Request(f"http://127.0.0.1:{ENVOY}/v1/rerank", json.dumps(body).encode(),
                                              {"content-type": "application/json"})
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
