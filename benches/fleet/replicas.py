@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +163,8 @@ def run(kind, with_signal, servers, seconds, orders):
                 except (grpc.RpcError, RerankdError, OSError) as error:
                     code = error.code() if isinstance(error, grpc.RpcError) else getattr(error, "code", error)
                     problem = getattr(code, "name", str(code))
+                    if problem not in lost:
+                        print(error, file=sys.stderr)
                 with lock:
                     lost.update([problem] if problem else [])
                     times.append(time.monotonic() - started)
@@ -183,7 +186,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--seconds", type=float, default=9.0, help="of each case")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="cases whose name, HIT: CLIENT, matches this pattern")
     given = parser.parse_args()
     names, orders = Names(), {}
     dns = dnslib.server.DNSServer(names, address="127.0.0.1", port=DNS, logger=dnslib.server.DNSLogger("-request,-reply"))
@@ -192,7 +195,7 @@ def main():
     hits = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
     for hit, with_signal in hits.items():
         for kind in clients:
-            if given.only not in f"{hit}: {kind}":
+            if not re.search(given.only, f"{hit}: {kind}"):
                 continue
             names.servers = servers = [Server(number, given.model) for number in range(3)]
             try:
@@ -203,6 +206,8 @@ def main():
                         stack.enter_context(envoy(folder))
                         time.sleep(3)
                     times, lost = run(kind, with_signal, servers, given.seconds, orders)
+                if any(server.process.poll() is not None for server in servers[1:]):
+                    sys.exit("a server that was not hit has ended")
                 failed = ", ".join(f"{count} {name}" for name, count in lost.items()) or "none"
                 print(f"{hit} | {kind} | {len(times)} | {failed} | {max(times):.2f} s", flush=True)
             finally:
