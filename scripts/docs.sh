@@ -1,10 +1,26 @@
 #!/usr/bin/env bash
-# Writes the generated references and builds the book in docs into target/book. With --serve it also serves the book on
-# 127.0.0.1:3000 and builds it again after each edit. RERANKD names the binary whose --help becomes the command-line page.
+# Writes the generated references and builds the book in docs into target/book, and the reference of the Python client
+# into target/book/python. With --serve it serves the book on 127.0.0.1:3000 instead, without that reference, and builds
+# it again after each edit. RERANKD names the binary whose --help becomes the command-line page.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.5.4
 sum=5222beabd3e37dc5be0d18ff99b79058469354db5c220153a1b92db5ba12be89
+
+# The reference of the Python client, from its docstrings. The adapters are left out, because they import frameworks.
+python_reference() {
+  local environment=target/python-docs packages=(pdoc==16.0.0 grpcio==1.85.3 protobuf==7.36.2 pandas==3.1.1)
+  if ! grep -qsxF "${packages[*]}" $environment/installed; then
+    python3 -m venv --clear $environment && $environment/bin/pip install --quiet --disable-pip-version-check "${packages[@]}" &&
+      echo "${packages[*]}" >$environment/installed || {
+      echo "docs: pdoc could not be installed: the reference of the Python client is not written" >&2
+      return
+    }
+  fi
+  PYTHONPATH=clients/python/src $environment/bin/pdoc --output-directory target/book/python \
+    rerankd rerankd.batch rerankd.testing
+  echo "docs: target/book/python/index.html" >&2
+}
 
 page=docs/reference/command-line.md
 if [ -x "${RERANKD:-}" ]; then
@@ -30,6 +46,7 @@ if ! is_pinned $mdbook; then
     tar -xzf "$folder/$archive" -C .tools/bin mdbook
   else
     echo "docs: mdbook $version could not be fetched: the book is not built" >&2
+    python_reference
     exit 0
   fi
 fi
@@ -38,4 +55,5 @@ if [ "${1:-}" = "--serve" ]; then
   exec $mdbook serve docs
 fi
 $mdbook build docs
+python_reference # after the book, which deletes other files of its folder
 echo "docs: target/book/index.html" >&2

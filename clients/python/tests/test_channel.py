@@ -114,9 +114,20 @@ def test_calls_are_balanced() -> None:
         assert min(len(first.calls), len(second.calls)) >= 8
 
 
-def test_a_busy_server_is_left_for_another() -> None:
+def test_the_number_of_servers() -> None:
+    def servers(*addresses: str) -> int:
+        return configure(list(addresses), None, False, 1, Retry()).servers
+
+    assert servers("127.0.0.1:1") == servers("localhost") == servers("unix:///socket") == 1
+    assert servers("reranker.example") == servers("dns:///reranker.example:1") == 2
+    assert servers("10.0.0.1", "10.0.0.2", "10.0.0.3") == servers("ipv4:10.0.0.1:1,10.0.0.2:1,10.0.0.3:1") == 3
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_busy_server_is_left_for_another(listed: bool) -> None:
     with FakeServer() as first, FakeServer() as second:
-        with Rerankd([first.address, second.address], timeout=5) as client:
+        addresses = [first.address, second.address]
+        with Rerankd(addresses if listed else f"ipv4:{','.join(addresses)}", timeout=5) as client:
             for _ in range(10):
                 client.info()
             busy = Failure("RESOURCE_EXHAUSTED", "busy", retry_after=60)

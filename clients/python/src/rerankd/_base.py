@@ -49,7 +49,7 @@ class Base:
 
     def _pause(self, error: RerankdError, attempt: int, deadline: Deadline) -> float:
         """Seconds until the next attempt. Raises the error if there is none."""
-        pause = self._config.retry.pause(error, attempt, deadline.left(), len(self._config.addresses))
+        pause = self._config.retry.pause(error, attempt, deadline.left(), self._config.servers)
         if pause is None:
             raise error from None
         return pause

@@ -88,6 +88,13 @@ class Config:
     timeout: float
     retry: Retry
 
+    @property
+    def servers(self) -> int:
+        """The number of servers, or 2 if it is not known because the addresses of a name may change."""
+        first = self.addresses[0]
+        named = first.startswith(("dns:", "xds:")) or (bool(_names([first])) and not _loopback(first))
+        return max(len(self.addresses), first.count(",") + 1, 2 if named else 1)
+
 
 def configure(
     target: str | Sequence[str],
