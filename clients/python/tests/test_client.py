@@ -117,7 +117,7 @@ def test_optional_fields_of_results(client: Rerankd, server: FakeServer) -> None
 
 
 def test_context(client: Rerankd, server: FakeServer) -> None:
-    passages = ["Rye grows.", {"id": "e", "title": "Élan", "text": "東京 {n} wrote it"}, "東京 {n} wrote it"]
+    passages: list[Any] = ["Rye grows.", {"id": "e", "title": "Élan", "text": "東京 {n} wrote it"}, "東京 {n} wrote it"]
     context = client.context("wrote it", passages, template="{id}|{title}: {text};", separator="--")
     assert str(context) == "e|Élan: 東京 {n} wrote it;--0|: Rye grows.;"
     assert [context.text[passage.start : passage.end] for passage in context.passages] == [

@@ -151,8 +151,8 @@ def test_context(client: Rerankd) -> None:
         text = context.text[passage.start : passage.end]
         assert passages[passage.index]["text"].startswith(text)
         assert passage.cut == (text != passages[passage.index]["text"])
-    found = sorted([passage.index for passage in (*context.passages, *context.left_out)])
-    assert found == list(range(len(passages)))
+    found = [passage.index for passage in context.passages] + [passage.index for passage in context.left_out]
+    assert sorted(found) == list(range(len(passages)))
     assert any(passage.reason == "duplicate" for passage in context.left_out)
     with pytest.raises(InvalidRequest, match="template"):
         client.context(QUERY, passages, template="{body}")
