@@ -29,7 +29,7 @@ def test_a_server_serves_and_stops(stub: pathlib.Path) -> None:
         assert alive(stub.parent)
     arguments = (stub.parent / "arguments").read_text()
     assert arguments.startswith("serve --listen 127.0.0.1:0 ")
-    assert arguments.endswith("--model some-model --set generator.threads=4 --set generator.reproducible=true")
+    assert arguments.endswith("--model some-model --set http.listen=off --set generator.threads=4 --set generator.reproducible=true")
     assert not alive(stub.parent)
     assert (stub.parent / "stopped").exists()
     client.close()
@@ -56,9 +56,10 @@ def test_the_program_is_found(stub: pathlib.Path, tmp_path: pathlib.Path, monkey
     packaged = program(package / "_bin" / "rerankd", stub.read_text())
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PATH", str(stub.parent))
     with LocalServer():
         assert alive(packaged.parent)
-    monkeypatch.setenv("PATH", str(stub.parent))
+    packaged.unlink()
     with LocalServer():
         assert alive(stub.parent)
     (stub.parent / "pid").unlink()
