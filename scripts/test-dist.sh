@@ -71,7 +71,7 @@ python=${PYTHON:-python3}
 environment=$scratch/environment
 "$python" -m venv "$environment"
 # Everything is fetched first, because the installation below may use no index.
-"$environment/bin/pip" download --quiet --disable-pip-version-check --dest "$scratch/wheels" --find-links "$out" 'rerankd[server]'
+"$environment/bin/pip" download --quiet --disable-pip-version-check --dest "$scratch/wheels" "$out"/*.whl
 begin=$(date +%s.%N)
 "$environment/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$scratch/wheels" 'rerankd[server]'
 installed=$(seconds "$begin")
