@@ -29,7 +29,9 @@ def test_a_server_serves_and_stops(stub: pathlib.Path) -> None:
         assert alive(stub.parent)
     arguments = (stub.parent / "arguments").read_text()
     assert arguments.startswith("serve --listen 127.0.0.1:0 ")
-    assert arguments.endswith("--model some-model --set http.listen=off --set generator.threads=4 --set generator.reproducible=true")
+    assert arguments.endswith(
+        "--model some-model --set http.listen=off --set generator.threads=4 --set generator.reproducible=true"
+    )
     assert not alive(stub.parent)
     assert (stub.parent / "stopped").exists()
     client.close()
