@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 finish() {
   umount -R "$scratch/root" 2>/dev/null || true
-  rm -rf "$scratch"
+  rm -rf --one-file-system "$scratch"
 }
 trap finish EXIT
 fail() { echo "test-dist: $1" >&2; exit 1; }
@@ -32,7 +32,10 @@ size() { du --apparent-size -sm "$1" | cut -f 1; }
 archive=$(echo "$out"/rerankd-*-linux.tar.gz)
 name=$(basename "$archive" .tar.gz)
 root=$scratch/root
-mkdir -p "$root"/{opt,tmp,proc} "$scratch/cache/rerankd"
+mkdir -p "$root" "$scratch/cache/rerankd"
+# A mount, so that all mounts below it can be removed with it.
+mount --bind "$root" "$root"
+mkdir "$root"/{opt,tmp,proc}
 begin=$(date +%s.%N)
 tar -xzf "$archive" -C "$root/opt"
 unpacked=$(seconds "$begin")
@@ -55,7 +58,7 @@ mkdir "$root/cache"
 mount --bind "$scratch/cache" "$root/cache"
 mount -t proc proc "$root/proc"
 
-enter=(env -i HOME=/tmp XDG_CACHE_HOME=/cache setpriv --no-new-privs chroot --userspec=10001:10001 "$root" "/opt/$name/bin/rerankd")
+enter=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp XDG_CACHE_HOME=/cache setpriv --no-new-privs chroot --userspec=10001:10001 "$root" "/opt/$name/bin/rerankd")
 begin=$(date +%s.%N)
 "${enter[@]}" --version | tee "$scratch/version"
 echo "version: $(seconds "$begin")"
