@@ -104,8 +104,8 @@ pub fn version(library: &Path) -> Option<String> {
     const NAME: &[u8] = b"\0VERS_";
     let file = std::fs::read(library).ok()?;
     let (_, rest) = file.split_at_checked(memchr::memmem::find(&file, NAME)? + NAME.len())?;
-    let version = rest.split(|byte| *byte == 0).next()?;
-    Some(String::from_utf8_lossy(version).into_owned())
+    let version = std::str::from_utf8(rest.split(|byte| *byte == 0).next()?).ok()?;
+    version.chars().all(|one| one.is_ascii_digit() || one == '.').then(|| version.to_owned())
 }
 
 /// Loads the model, calls `serve` with it, and frees it when `serve` returns. The model stays on the calling thread.
