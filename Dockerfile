@@ -30,7 +30,7 @@ FROM python:3.13-slim-trixie AS pull
 RUN groupadd --gid 10001 rerankd && useradd --uid 10001 --gid 10001 --home-dir /var/lib/rerankd --create-home rerankd \
  && ln -s ../lib/rerankd/rerankd /usr/bin/rerankd
 COPY --from=build /image/usr/lib/rerankd /usr/lib/rerankd
-ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so HOME=/tmp PIP_NO_CACHE_DIR=1
+ENV XDG_CACHE_HOME=/var/lib HOME=/tmp PIP_NO_CACHE_DIR=1
 USER 10001:10001
 ENTRYPOINT ["/usr/bin/rerankd"]
 CMD ["models", "pull"]
@@ -39,7 +39,7 @@ FROM scratch AS server
 COPY --from=build /image /
 COPY --from=build --chown=10001:10001 /image/var/lib/rerankd /var/lib/rerankd
 # The store is /var/lib/rerankd/models, unless the configuration names another one.
-ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
+ENV XDG_CACHE_HOME=/var/lib
 USER 10001:10001
 WORKDIR /
 EXPOSE 50051 8080

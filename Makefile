@@ -10,8 +10,10 @@
 # make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
+# make test-page    test the page at / of a server in Chromium; OUT=FOLDER also writes screenshots
+# make dist     pack an archive and wheels for other machines into target/dist, and test them; needs root, and builds llama.cpp again
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-context bench-hostile bench-load bench-live bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models entailment demo serve test test-clients test-python test-docs test-distil test-helm test-image test-page dist docs nightly fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-context bench-hostile bench-load bench-live bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 # The cargo profile: release, or dev for tests. All targets use the same one, because llama.cpp is built once per
@@ -46,7 +48,7 @@ demo: setup
 serve: setup
 	@$(BINARY) serve $(if $(HTTP),--http-listen $(HTTP)) $(if $(MODEL),--model $(MODEL))
 
-test test-clients test-python test-docs test-distil test-helm: PROFILE = dev
+test test-clients test-python test-docs test-distil test-helm test-page: PROFILE = dev
 
 test: entailment
 	$(CARGO) test --workspace --locked --no-fail-fast
@@ -62,6 +64,9 @@ test-docs: entailment
 
 test-distil: setup
 	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh
+
+test-page: setup
+	@RERANKD=$(BINARY) ./scripts/test-page.sh $(OUT)
 
 docs:
 	@RERANKD=$(wildcard $(BINARY)) ./scripts/docs.sh $(if $(SERVE),--serve)
@@ -82,6 +87,13 @@ test-image: entailment
 	@rm -rf target/image
 	@ONNXRUNTIME_STORE=$(STORE) ./scripts/image-root.sh target/portable/release target/image
 	@./scripts/test-image.sh target/image $(STORE)
+
+dist:
+	@./scripts/setup.sh
+	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable lab
+	@rm -rf target/dist
+	@./scripts/dist.sh target/portable/release target/dist $(STORE)
+	@./scripts/test-dist.sh target/dist $(STORE)
 
 # Compares the engine with a bare loop and a naive program, and compares all designs and arrangements on labelled
 # questions. Writes docs/experiments/scoring.md and its plot. DATA is one or more gzipped files of JSON lines with the

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the server with llama.cpp's kernels for every generation of CPUs. image-root.sh then assembles the result.
 #
-#   build-portable.sh [TARGET]
+#   build-portable.sh [TARGET [FEATURES]]
 #
-# TARGET is cargo's target folder (default: target). The binary is written to TARGET/release.
+# TARGET is cargo's target folder (default: target). The binary is written to TARGET/release. FEATURES are added to
+# `portable`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${1:-target}
@@ -12,4 +13,4 @@ target=${1:-target}
 if [ -d "$target/release" ]; then find "$target/release" -maxdepth 2 -name 'lib*.so' -xtype l -delete; fi
 # The server chooses its kernels when it starts; the rest of the code must run on every CPU.
 read -ra cargo <<<"${CARGO:-cargo}"
-RUSTFLAGS="" "${cargo[@]}" build --release --locked --no-default-features --features portable --target-dir "$target"
+RUSTFLAGS="" "${cargo[@]}" build --release --locked --no-default-features --features "portable${2:+,$2}" --target-dir "$target"

@@ -21,7 +21,6 @@ for base in site.getsitepackages():
     print(*glob.glob(base + "/nvidia/*/lib"), sep="\n")' 2>/dev/null)
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export RERANKD=$here/rerankd
-[ ! -e "$here/libonnxruntime.so" ] || export ORT_DYLIB_PATH=${ORT_DYLIB_PATH:-$here/libonnxruntime.so}
 
 case ${1:-} in
   prefill) shift; exec "$here/bench-scoring" engine --only prefill "$@" ;;

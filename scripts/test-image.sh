@@ -42,7 +42,7 @@ mount --bind "$scratch/tmp" "$root/tmp"
 mount -t proc proc "$root/proc"
 
 # Replaces itself with rerankd without an intermediate process, so that `$!` is the server.
-enter=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
+enter=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin XDG_CACHE_HOME=/var/lib
   setpriv --no-new-privs chroot --userspec=10001:10001 "$root" /usr/bin/rerankd)
 fail() { echo "test-image: $1" >&2; cat "$scratch/log" >&2; exit 1; }
 

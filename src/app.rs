@@ -157,7 +157,7 @@ fn configured(located: Result<Located, StoreError>, model: &str) -> ConfiguredMo
 }
 
 /// The library of ONNX Runtime: the given one, or the one in the store.
-fn onnx_library(given: Option<PathBuf>, store: &Store) -> Result<PathBuf, StoreError> {
+pub(crate) fn onnx_library(given: Option<PathBuf>, store: &Store) -> Result<PathBuf, StoreError> {
     given.map_or_else(|| Ok(store.locate("onnxruntime", Role::Library)?.path), Ok)
 }
 

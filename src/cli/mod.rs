@@ -29,12 +29,14 @@ mod study;
 mod task;
 mod token;
 mod utility;
+mod version;
 mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::Resettable;
+use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 use crate::app;
@@ -93,8 +95,13 @@ fn arguments() -> Cli {
     parsed.unwrap_or_else(|error| refuse(&error))
 }
 
-/// Ends the program with clap's error. Long arguments in it are shortened.
+/// Ends the program with clap's error, help or version. Long arguments in an error are shortened.
 fn refuse(error: &clap::Error) -> ! {
+    // Asked for here, because clap needs its long version before it reads the arguments.
+    if error.kind() == ErrorKind::DisplayVersion && std::env::args_os().any(|argument| argument == "--version") {
+        let code = output::print(&version::describe()).map_or_else(|failure| failure.code(), |()| 0);
+        std::process::exit(code.into());
+    }
     let text = error.render().to_string();
     let short = output::short_lines(&text);
     if !error.use_stderr() || short.len() >= text.trim_end().len() {

@@ -10,6 +10,7 @@ mod observe;
 pub mod rerankers;
 mod security;
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -93,7 +94,8 @@ pub struct Server {
 pub struct Entailment {
     /// Catalogue name, or path of an ONNX file; `None` disables entailment.
     pub model: Option<String>,
-    /// Path of ONNX Runtime's shared library (`ORT_DYLIB_PATH`); `None` for the library in the store.
+    /// Path of ONNX Runtime's shared library: `ORT_DYLIB_PATH`, or the file in the program's folder. `None` for the library in
+    /// the store.
     pub library: Option<PathBuf>,
     /// Threads per step; at least 1.
     pub threads: usize,
@@ -252,7 +254,7 @@ fn validate(mut keys: Keys, variable: &dyn Fn(&str) -> Option<String>) -> Result
     let hub = fetch::Hub { endpoint: given("HF_ENDPOINT"), token: given("HF_TOKEN") };
     let entailment = Entailment {
         model: keys.text_or("entailment.model", "off"),
-        library: given("ORT_DYLIB_PATH").map(PathBuf::from),
+        library: given("ORT_DYLIB_PATH").map(PathBuf::from).or_else(packed_library),
         threads: generator.threads,
         batch: 0,
         worker: EntailmentOptions { cache_entries: VERDICTS },
@@ -317,6 +319,12 @@ fn passage_cache(keys: &mut Keys) -> warm::Options {
     }
     let disk = disk.map(|folder| DiskOptions { folder: PathBuf::from(folder), bytes });
     warm::Options { memory_bytes: memory_bytes.unwrap_or(0), disk }
+}
+
+/// The library of ONNX Runtime in the program's folder. Archives, wheels and images have one.
+fn packed_library() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.with_file_name(format!("{DLL_PREFIX}onnxruntime{DLL_SUFFIX}"))).filter(|path| path.is_file())
 }
 
 fn user_store() -> Option<PathBuf> {

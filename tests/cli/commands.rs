@@ -58,7 +58,36 @@ fn every_command_has_help_with_an_example() {
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{command:?}");
     }
-    assert!(rerankd(&["--version"], "").status.success());
+}
+
+#[test]
+fn the_version_describes_build_and_machine() {
+    let printed = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let output = rerankd_with(variables, arguments, "");
+        assert!(output.status.success(), "{}", error(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let long = printed(&[("ORT_DYLIB_PATH", "/nowhere/libonnxruntime.so")], &["--version"]);
+    let lines: Vec<&str> = long.lines().collect();
+    assert_eq!(format!("{}\n", lines[0]), printed(&[], &["-V"]));
+    for (label, value) in [
+        ("commit ", ""),
+        ("build ", std::env::consts::ARCH),
+        ("features ", "lab"),
+        ("instructions ", ""),
+        ("AMX ", ""),
+        ("devices ", "CPU: "),
+        ("ONNX Runtime ", "/nowhere/libonnxruntime.so: no such file"),
+    ] {
+        let of_label = |line: &&&str| line.starts_with(label) && line.contains(value);
+        assert!(lines.iter().any(|line| of_label(&line)), "{label}{value}: {long}");
+    }
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{long}");
+    // A file that is not ONNX Runtime.
+    let other = printed(&[("ORT_DYLIB_PATH", env!("CARGO_BIN_EXE_rerankd"))], &["rerank", "--version"]);
+    assert!(other.contains("of unknown version"), "{other}");
+    let broken = printed(&[("RERANKD__LIMITS__PASSAGES", "none")], &["--version"]);
+    assert!(broken.contains("limits.passages"), "{broken}");
 }
 
 #[test]

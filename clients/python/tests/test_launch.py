@@ -58,9 +58,10 @@ def test_the_program_is_found(stub: pathlib.Path, tmp_path: pathlib.Path, monkey
     packaged = program(package / "_bin" / "rerankd", stub.read_text())
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PATH", str(stub.parent))
     with LocalServer():
         assert alive(packaged.parent)
-    monkeypatch.setenv("PATH", str(stub.parent))
+    packaged.unlink()
     with LocalServer():
         assert alive(stub.parent)
     (stub.parent / "pid").unlink()

@@ -41,9 +41,9 @@ class LocalServer:
     """`rerankd serve` on a free port of this machine. The constructor returns when its model is loaded.
 
     `model` is a name of the catalogue or a GGUF file, `settings` are keys of the configuration, such as
-    `{"generator.threads": 4}`. HTTP is off unless `http.listen` is set, because its default port is the same for all
-    servers. The program is `binary`, the environment variable RERANKD, `rerankd` on the PATH, or that of the package
-    `rerankd_server`. `wait` is in seconds.
+    `{"generator.threads": 4}`. HTTP is off unless they set `http.listen`, because its default port is the same for all
+    servers. The program is `binary`, the environment variable RERANKD, that of the package `rerankd-server`, or `rerankd`
+    on the PATH. `wait` is in seconds.
 
     The server ends with `stop`, at the end of a `with` block, with this object, or with this process. A process that
     is killed takes its server along only on Linux.
@@ -156,15 +156,16 @@ class _Process:
 
 def find(binary: str | os.PathLike[str] | None = None) -> str:
     """The path of the program."""
-    wanted = os.fspath(binary) if binary else os.environ.get("RERANKD") or "rerankd"
-    found = shutil.which(wanted)
-    if found is None and wanted == "rerankd":
-        package = importlib.util.find_spec("rerankd_server")
-        found = (
-            shutil.which(str(Path(package.origin).with_name("_bin") / "rerankd"))
-            if package and package.origin
-            else None
-        )
+    wanted = os.fspath(binary) if binary else os.environ.get("RERANKD")
+    found = shutil.which(wanted) if wanted else packaged() or shutil.which("rerankd")
     if found is None:
-        raise FileNotFoundError(f"{wanted}: no such program. Install it, or set RERANKD or binary to its path")
+        raise FileNotFoundError(
+            f"{wanted or 'rerankd'}: no such program. Install rerankd[server], or set RERANKD or binary to its path"
+        )
     return os.path.abspath(found)
+
+
+def packaged() -> str | None:
+    """The program of the package rerankd-server, whose version fits this client."""
+    package = importlib.util.find_spec("rerankd_server")
+    return shutil.which(Path(package.origin).with_name("_bin") / "rerankd") if package and package.origin else None

@@ -12,6 +12,7 @@ mod lora;
 pub mod reencode;
 mod reranker;
 mod state;
+mod system;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
@@ -30,9 +31,11 @@ pub use gguf::reencoded_bytes;
 pub use head::check_output;
 pub use lora::{Adapter, verify as verify_adapter};
 pub use reranker::{RerankerSettings, with_reranker};
+pub use system::System;
 pub use vocabulary::Vocabulary;
 
 use prefix_scheduler::model::{Generator, ModelError};
+use system::uses_amx;
 
 /// Number formats of the KV cache, by ggml's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,20 +146,6 @@ pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
         })
         .as_ref()
         .map_err(|error| ModelError::Decode(format!("llama.cpp cannot be initialised: {error}")))
-}
-
-/// True if llama.cpp multiplies with AMX on this CPU. Its kernels are selected when it is initialised.
-fn uses_amx() -> bool {
-    static USES: OnceLock<bool> = OnceLock::new();
-    // Asked once: the function fills a static string, and models load at the same time.
-    *USES.get_or_init(|| {
-        backend().is_ok_and(|_| {
-            // SAFETY: the function returns a static string, which no other call changes.
-            #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper")]
-            let features = unsafe { std::ffi::CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
-            features.to_string_lossy().contains("AMX_INT8 = 1")
-        })
-    })
 }
 
 fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError> {

@@ -1,5 +1,5 @@
 //! Entailment models, cross-encoders and embedding models in ONNX Runtime. The shared library is loaded at the first use, from
-//! the store or from `ORT_DYLIB_PATH`. A process has one environment.
+//! the program's folder, the store or `ORT_DYLIB_PATH`. A process has one environment.
 
 mod cross_encoder;
 mod embedding;
@@ -96,6 +96,16 @@ fn environment(library: &Path) -> Result<Environment, ModelError> {
     let builder = ort::init_from(library).map_err(|error| unusable(error.to_string()))?;
     let environment = builder.with_name("rerankd").build().map_err(|error| unusable(error.to_string()))?;
     Ok(loaded.insert(environment).clone())
+}
+
+/// The version of a library of ONNX Runtime, from the name that an ELF file gives to its symbols. The library is not loaded.
+/// `None` if the file is not such a library.
+pub fn version(library: &Path) -> Option<String> {
+    const NAME: &[u8] = b"\0VERS_";
+    let file = std::fs::read(library).ok()?;
+    let (_, rest) = file.split_at_checked(memchr::memmem::find(&file, NAME)? + NAME.len())?;
+    let version = std::str::from_utf8(rest.split(|byte| *byte == 0).next()?).ok()?;
+    version.chars().all(|one| one.is_ascii_digit() || one == '.').then(|| version.to_owned())
 }
 
 /// Loads the model, calls `serve` with it, and frees it when `serve` returns. The model stays on the calling thread.
