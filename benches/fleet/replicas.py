@@ -40,8 +40,8 @@ TEXTS = ["Rye absorbs water.", "George Eliot wrote Middlemarch.", "It appeared i
 CHART = json.loads((ROOT / "helm" / "rerankd" / "README.in.md").read_text().partition("```json\n")[2].partition("```")[0])
 ROUND_ROBIN = CHART["loadBalancingConfig"]
 OUTLIERS = [{"outlier_detection_experimental": {
-    "interval": "1s", "baseEjectionTime": "10s", "maxEjectionPercent": 50,
-    "failurePercentageEjection": {"threshold": 50, "minimumHosts": 2, "requestVolume": 3}, "childPolicy": ROUND_ROBIN}}]
+    "interval": "5s", "baseEjectionTime": "10s", "maxEjectionPercent": 50,
+    "failurePercentageEjection": {"threshold": 50, "minimumHosts": 2, "requestVolume": 2}, "childPolicy": ROUND_ROBIN}}]
 SERVICE_CONFIGS = {
     "grpcio, no service config": None,
     "grpcio, round_robin": {"loadBalancingConfig": ROUND_ROBIN},
