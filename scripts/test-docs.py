@@ -70,7 +70,7 @@ def write_files(folder):
             passage["score"] = 3.0 - place
     # Calibration needs ten lists.
     lists = "".join(json.dumps(one | {"id": f"{one['id']}-{copy}"}) + "\n" for copy in "ab" for one in questions)
-    one, few = json.dumps(questions[0]) + "\n", "".join(lists.splitlines(keepends=True)[:3])
+    one, few = json.dumps(questions[0] | {"passages": questions[0]["passages"][:2]}) + "\n", "".join(lists.splitlines(keepends=True)[:3])
     documents = {passage["id"]: passage for one in questions for passage in one["passages"]}
     corpus = "".join(json.dumps({"_id": name, "text": passage["text"]}) + "\n" for name, passage in documents.items())
     queries = [(one["id"], one["question"]) for one in questions]
