@@ -14,10 +14,10 @@ from rerankd.batch import COLUMNS, arrow_schema, rank_batch
 META = pd.DataFrame({name: pd.Series(dtype=object) for name in COLUMNS})
 
 
-def main(lists: str, address: str, folder: str, blocksize: int = 1_000_000) -> None:
+def main(lists: str, address: str, folder: str) -> None:
     # With this option, Dask makes strings of lists.
     with dask.config.set({"dataframe.convert-string": False}):
-        rows = dd.read_json(lists, lines=True, blocksize=blocksize, dtype=False)
+        rows = dd.read_json(lists, lines=True, blocksize=1_000_000, dtype=False)
         ranked = rows.map_partitions(rank_batch, address, meta=META)
         ranked.to_parquet(folder, schema=arrow_schema(), write_index=False)
 

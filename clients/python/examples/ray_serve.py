@@ -15,11 +15,12 @@ from starlette.responses import JSONResponse
 from rerankd import AsyncRerankd, InvalidRequest, LocalServer, RerankdError
 
 
-@serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 1})
 class Reranker:
     def __init__(self, target: str | None) -> None:
-        self._server = None if target else LocalServer(settings={"generator.threads": 1})
-        self._client = AsyncRerankd(target or self._server.address)
+        if not target:
+            self._server = LocalServer(settings={"generator.threads": 1})
+            target = self._server.address
+        self._client = AsyncRerankd(target)
 
     async def __call__(self, request: Request) -> JSONResponse:
         try:
@@ -34,4 +35,5 @@ class Reranker:
 
 
 def application(arguments: dict[str, str]) -> serve.Application:
-    return Reranker.bind(arguments.get("target"))
+    deployed = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 1})(Reranker)
+    return deployed.bind(arguments.get("target"))

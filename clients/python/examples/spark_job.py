@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA = "id string, order array<long>, scores array<double>, utilities array<double>, error string"
 
 
-def main(lists: str, address: str, folder: str, partitions: int = 2) -> None:
+def main(lists: str, address: str, folder: str) -> None:
     def rank(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         return (rank_batch(batch, address) for batch in batches)
 
@@ -29,7 +29,7 @@ def main(lists: str, address: str, folder: str, partitions: int = 2) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.getOrCreate()
     # Spark reads a small file as one partition.
-    rows = spark.read.schema("id string, query string, passages array<string>").json(lists).repartition(partitions)
+    rows = spark.read.schema("id string, query string, passages array<string>").json(lists).repartition(4)
     rows.mapInPandas(rank, SCHEMA).write.mode("overwrite").parquet(folder)
 
 

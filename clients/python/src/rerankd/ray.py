@@ -72,12 +72,12 @@ def rerank(
         dataset = dataset.map_batches(
             _without, batch_size=None, batch_format="pyarrow", fn_kwargs={"id": id, "done": ray.put(done)}
         )
-    # A block goes to one worker, so all workers need blocks. A batch does not span blocks.
+    # A block goes to one worker, so a data set of one block would keep only one busy.
     dataset.repartition(target_num_rows_per_block=batch_size).map_batches(
         _Worker,
         batch_size=batch_size,
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(size=workers),
+        compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
         num_cpus=cpus,
         num_gpus=gpus,
         fn_constructor_args=(
