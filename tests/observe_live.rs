@@ -102,7 +102,7 @@ async fn serve(engine: Engine, sample_ratio: &str) -> (String, String, String) {
 }
 
 /// The reduction of semantic entropy that `MeasureUtility` returns.
-async fn reduction(engine: &Engine, question: &str, passages: impl Iterator<Item = &str>) -> f64 {
+async fn reduction(engine: &Engine, question: &str, passages: impl Iterator<Item = &'static str>) -> f64 {
     let passages = passages.enumerate().map(|(index, text)| Passage::untitled(index, text.to_owned())).collect();
     let request = UtilityRequest { question: question.to_owned(), passages, list: true, ..UtilityRequest::default() };
     let report = engine.utility.measure(&common::call(), request, None).await.unwrap();
@@ -118,7 +118,8 @@ async fn rankings_over_grpc_and_http_are_measured_and_no_text_is_logged() {
     let passages = ["marmoset", "ocelot", "capybara"];
     let ranked = client.rerank(wire("zebrafinch", &passages)).await.unwrap().into_inner();
     let body = json!({ "query": "zebrafinch", "documents": passages });
-    let answer = reqwest::Client::new()
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = client
         .post(format!("{http}/v1/rerank"))
         .header("content-type", "application/json")
         .body(body.to_string())
