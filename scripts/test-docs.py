@@ -39,7 +39,7 @@ rerankd() {
   RERANKD__SERVER__LISTEN=127.0.0.1:0 RERANKD__HTTP__LISTEN=127.0.0.1:0 command rerankd "$@" --address-file served &
   local server=$! code=0
   until [ -s served ]; do kill -0 $server && sleep 0.1 || { wait $server; return; }; done
-  command rerankd health --server "$(cat served)" --wait 60 || code=$?
+  command rerankd health --server "$(cat served)" --wait 600 || code=$?
   kill $server
   wait $server && return $code
 }
@@ -187,7 +187,7 @@ def test(pages, work):
     server = subprocess.Popen([*serve, "--set", "log.filter=warn"], env=env)
     failures, ran, marked = 0, Counter(), Counter()
     try:
-        subprocess.run([BINARY, "health", "--server", serve[3], "--wait", "60"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([BINARY, "health", "--server", serve[3], "--wait", "600"], check=True, stdout=subprocess.DEVNULL)
         for page in pages:
             folder, python = work / page.replace("/", "-"), []
             folder.mkdir()
