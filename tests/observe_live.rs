@@ -129,7 +129,7 @@ async fn rankings_over_grpc_and_http_are_measured_and_no_text_is_logged() {
     assert_eq!(answer.status().as_u16(), 200);
     wait_for("both are measured", || engine.live.figures().measured() == 2).await;
     assert_eq!(engine.live.figures().skipped, [0; Skip::ALL.len()]);
-    let first = ranked.results.iter().take(2).map(|result| passages[result.index as usize]);
+    let first = ranked.results.iter().take(2).map(|result| passages[result.original_index as usize]);
     let expected = reduction(&engine, "zebrafinch", first).await;
     let sum = engine.live.figures().sum;
     assert!((sum - 2.0 * expected).abs() < 1e-12, "{sum}, twice {expected} expected");
