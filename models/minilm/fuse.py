@@ -63,21 +63,34 @@ def normalised(product, residual, prefix, output):
     return plain("LayerNormalization", [plain("Add", [product, residual], f"{output}_sum"), *weights], output, epsilon=EPSILON)
 
 
+def product(states, weight, bias, output):
+    """A product in 8 bits. One range of numbers holds for all tokens."""
+    return node("DynamicQuantizeMatMul", [states, *weight, *(["", bias] if bias else [])], output)
+
+
+def scaled_product(states, weight, bias, output):
+    """A product in 8 bits. Each token is divided by its largest number first, because a few tokens have much larger ones."""
+    largest = plain("ReduceMax", [plain("Abs", [states], f"{output}_abs")], f"{output}_largest", axes=[-1])
+    scaled = product(plain("Div", [states, largest], f"{output}_scaled"), weight, None, f"{output}_product")
+    return plain("Add", [plain("Mul", [scaled, largest], f"{output}_unbiased"), bias], output)
+
+
 def layer(number, states, weights, prefix, output):
     name = lambda part: f"layer{number}_{part}"
-    product = lambda states, weight, bias, part: node("DynamicQuantizeMatMul", [states, *weight, "", bias], name(part))
     # Constants: the runtime computes them once.
-    projections = ["query", "key", "value"]
     joined = plain("Concat", [matrix for matrix, _ in weights[:3]], name("matrix"), axis=1)
     scales = plain("Squeeze", [plain("Concat", [scale for _, scale in weights[:3]], name("scales"), axis=1)], name("scale"))
-    biases = plain("Concat", [f"{prefix}.attention.self.{part}.bias" for part in projections], name("bias"), axis=0)
+    own = [f"{prefix}.attention.self.{part}.bias" for part in ("query", "key", "value")]
+    biases = plain("Concat", own, name("bias"), axis=0)
     read, scale, zero = plain("DynamicQuantizeLinear", [states], [name(part) for part in ("read", "read_scale", "zero")])
     inputs = [read, joined, biases, scale, scales, "mask", zero]
     attended = node("QAttention", inputs, name("attended"), num_heads=HEADS)
-    own, bias = f"{prefix}.attention.output", "dense.bias"
-    between = normalised(product(attended, weights[3], f"{own}.{bias}", "dense"), states, own, name("between"))
-    wide = node("Gelu", [product(between, weights[4], f"{prefix}.intermediate.{bias}", "wide")], name("gelu"))
-    return normalised(product(wide, weights[5], f"{prefix}.output.{bias}", "narrow"), between, f"{prefix}.output", output)
+    own = f"{prefix}.attention.output"
+    dense = product(attended, weights[3], f"{own}.dense.bias", name("dense"))
+    between = normalised(dense, states, own, name("between"))
+    wide = scaled_product(between, weights[4], f"{prefix}.intermediate.dense.bias", name("wide"))
+    narrow = scaled_product(node("Gelu", [wide], name("gelu")), weights[5], f"{prefix}.output.dense.bias", name("narrow"))
+    return normalised(narrow, between, f"{prefix}.output", output)
 
 
 def main(published, written):
