@@ -60,19 +60,25 @@ def embeddings(prefix):
 def normalised(product, residual, prefix, output):
     """The sum with the residual, normalised. SkipLayerNormalization does both, several times slower."""
     weights = [f"{prefix}.LayerNorm.weight", f"{prefix}.LayerNorm.bias"]
-    return plain("LayerNormalization", [plain("Add", [product, residual], f"{output}_sum"), *weights], output, epsilon=EPSILON)
+    added = plain("Add", [product, residual], f"{output}_sum")
+    return plain("LayerNormalization", [added, *weights], output, epsilon=EPSILON)
 
 
-def product(states, weight, bias, output):
-    """A product in 8 bits. One range of numbers holds for all tokens."""
-    return node("DynamicQuantizeMatMul", [states, *weight, *(["", bias] if bias else [])], output)
+def product(states, weight, output):
+    """A product in 8 bits. One range of numbers holds for all tokens. No bias: with an empty input before it, ONNX Runtime may
+    not convert the weights for CPUs whose 8-bit products overflow."""
+    return node("DynamicQuantizeMatMul", [states, *weight], output)
 
 
-def scaled_product(states, weight, bias, output):
+def scaled_product(states, weight, output):
     """A product in 8 bits. Each token is divided by its largest number first, because a few tokens have much larger ones."""
     largest = plain("ReduceMax", [plain("Abs", [states], f"{output}_abs")], f"{output}_largest", axes=[-1])
-    scaled = product(plain("Div", [states, largest], f"{output}_scaled"), weight, None, f"{output}_product")
-    return plain("Add", [plain("Mul", [scaled, largest], f"{output}_unbiased"), bias], output)
+    scaled = product(plain("Div", [states, largest], f"{output}_scaled"), weight, f"{output}_product")
+    return plain("Mul", [scaled, largest], output)
+
+
+def biased(states, prefix):
+    return plain("Add", [states, f"{prefix}.dense.bias"], f"{states}_biased")
 
 
 def layer(number, states, weights, prefix, output):
@@ -86,11 +92,11 @@ def layer(number, states, weights, prefix, output):
     inputs = [read, joined, biases, scale, scales, "mask", zero]
     attended = node("QAttention", inputs, name("attended"), num_heads=HEADS)
     own = f"{prefix}.attention.output"
-    dense = product(attended, weights[3], f"{own}.dense.bias", name("dense"))
+    dense = biased(product(attended, weights[3], name("dense")), own)
     between = normalised(dense, states, own, name("between"))
-    wide = scaled_product(between, weights[4], f"{prefix}.intermediate.dense.bias", name("wide"))
-    narrow = scaled_product(node("Gelu", [wide], name("gelu")), weights[5], f"{prefix}.output.dense.bias", name("narrow"))
-    return normalised(narrow, between, f"{prefix}.output", output)
+    wide = biased(scaled_product(between, weights[4], name("wide")), f"{prefix}.intermediate")
+    narrow = scaled_product(node("Gelu", [wide], name("gelu")), weights[5], name("narrow"))
+    return normalised(biased(narrow, f"{prefix}.output"), between, f"{prefix}.output", output)
 
 
 def main(published, written):
