@@ -119,10 +119,10 @@ impl Encoder {
         let batch = session::batch(fused.as_deref().unwrap_or(&bytes), settings.batch);
         drop(bytes);
         let source = fused.as_deref().map_or(Source::File(&settings.network), Source::Bytes);
-        // A single row is too small to be split over threads, so each session evaluates its own rows.
+        // A single row is too small to be split over threads, so each session evaluates its own rows, and needs little memory.
         let sessions = match batch {
-            1 => session::sessions(&environment, settings.threads, &source),
-            _ => session::session(&environment, settings.threads.max(1), &source).map(|session| vec![session]),
+            1 => session::sessions(&environment, settings.threads, &source, true),
+            _ => session::session(&environment, settings.threads.max(1), &source, false).map(|session| vec![session]),
         }
         .map_err(&at_network)?;
         let typed = session::has_token_types(&sessions[0]).map_err(&at_network)?;

@@ -55,7 +55,7 @@ impl Network {
         };
         drop(bytes);
         let source = grafted.as_deref().map_or(Source::File(&settings.network), Source::Bytes);
-        let sessions = session::sessions(&environment, settings.threads, &source).map_err(unusable)?;
+        let sessions = session::sessions(&environment, settings.threads, &source, false).map_err(unusable)?;
         let typed = session::has_token_types(&sessions[0]).map_err(unusable)?;
         let (tokenizer, pad) = tokenizer(&beside("tokenizer.json"), most_tokens)?;
         let info = EntailmentInfo {

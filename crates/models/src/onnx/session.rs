@@ -38,10 +38,15 @@ pub(super) fn batch(network: &[u8], given: usize) -> usize {
     }
 }
 
-/// Sessions that share the threads.
-pub(super) fn sessions(environment: &Environment, threads: usize, source: &Source) -> Result<Vec<Session>, String> {
+/// Sessions that share the threads. `arena` as for [`session`].
+pub(super) fn sessions(
+    environment: &Environment,
+    threads: usize,
+    source: &Source,
+    arena: bool,
+) -> Result<Vec<Session>, String> {
     let count = threads.clamp(1, SESSIONS);
-    (0..count).map(|_| session(environment, threads.max(1) / count, source)).collect()
+    (0..count).map(|_| session(environment, threads.max(1) / count, source, arena)).collect()
 }
 
 /// Evaluates steps. Each session takes the next open step. The results are in the order of the steps and do not depend on the
@@ -76,8 +81,14 @@ pub(super) fn in_parallel<S: Sync, T: Send, E: Send>(
     Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
-/// A session with this number of threads per step.
-pub(super) fn session(environment: &Environment, threads: usize, source: &Source) -> Result<Session, String> {
+/// A session with this number of threads per step. With an arena, memory use stays at the size of the largest step. Without
+/// one, the operating system clears the memory of every step, which takes as long as a fast network.
+pub(super) fn session(
+    environment: &Environment,
+    threads: usize,
+    source: &Source,
+    arena: bool,
+) -> Result<Session, String> {
     let text = |error: ort::Error| error.to_string();
     let built = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
     let builder = Session::builder(environment).map_err(text)?;
@@ -90,9 +101,9 @@ pub(super) fn session(environment: &Environment, threads: usize, source: &Source
     // 8-bit products overflow in the fast kernels of x86-64 without VNNI: probabilities of the default entailment model
     // were off by up to 0.74. The setting selects kernels without overflow, and has no effect on other CPUs.
     let builder = builder.with_config_entry("session.x64quantprecision", "1").map_err(built)?;
-    // With memory patterns or an arena, memory use stays at the size of the largest step.
+    // With memory patterns, memory use stays at the size of the largest step.
     let builder = builder.with_memory_pattern(false).map_err(built)?;
-    let mut builder = builder.with_execution_providers(providers::chosen()).map_err(built)?;
+    let mut builder = builder.with_execution_providers(providers::chosen(arena)).map_err(built)?;
     match source {
         Source::Bytes(bytes) => builder.commit_from_memory(bytes),
         Source::File(path) => builder.commit_from_file(path),
