@@ -4,9 +4,9 @@
   pip install onnxruntime==1.31.1 tokenizers numpy
   scripts/embedding-peer.py LISTS FOLDER COMMAND...
 
-LISTS holds lists of passages (`rerankd rerank --lists`), FOLDER the network model.onnx with its tokenizer.json, and each COMMAND
-is a rerankd program, perhaps with options in one word ("rerankd --set generator.threads=1"). Prints JSON lines: passages and
-tokens per second, tokenising included, for the passages as they are and cut to 110 tokens; the median of ROUNDS and all rounds.
+LISTS holds lists of passages (`rerankd rerank --lists`), FOLDER the network model.onnx with its tokenizer.json. A COMMAND is a
+rerankd program, perhaps with options in one word ("rerankd --set generator.threads=1"). Prints JSON lines: passages and tokens
+per second, tokenising included, for the passages as they are and cut to 110 tokens; the median of ROUNDS, and all rounds.
 rerankd ranks one list at a time. The binding gets all passages at once, sorted by length.
 """
 
