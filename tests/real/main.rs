@@ -1,4 +1,4 @@
-//! The default generator with its weights; `make setup` fetches them.
+//! The default models with their weights; `make setup` fetches them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,6 +17,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod compression;
+mod embedding;
 mod generator;
 mod listwise;
 mod live;

@@ -1,6 +1,7 @@
 //! A cross-encoder: query and passage in, one logit out.
 
 use ort::session::SessionOutputs;
+use rayon::prelude::*;
 
 use super::PassageSettings;
 use super::encoder::{Encoder, ids};
@@ -71,6 +72,10 @@ impl Reranker for CrossEncoder {
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true) + query.ids.len());
         let cut = shorten(&mut pieces, 0, available, shortening)?;
         Ok(Encoded { cut, unreadable, ..self.encoder.frame(&query.ids, Some(&ids(&pieces)))? })
+    }
+
+    fn passages(&self, query: &Encoded, texts: &[String], shortening: Shortening) -> Vec<Result<Encoded, TextError>> {
+        texts.par_iter().map(|text| self.passage(query, text, shortening)).collect()
     }
 
     fn score(&mut self, _: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {

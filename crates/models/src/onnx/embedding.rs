@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lru::LruCache;
 use ort::session::SessionOutputs;
+use rayon::prelude::*;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -251,6 +252,10 @@ impl Reranker for Embedder {
         let (mut pieces, prefix, unreadable) = self.behind(&self.passage_prefix, text)?;
         let cut = shorten(&mut pieces, prefix, self.available(), shortening)?;
         Ok(Encoded { cut, unreadable, ..self.encoder.frame(&ids(&pieces), None)? })
+    }
+
+    fn passages(&self, query: &Encoded, texts: &[String], shortening: Shortening) -> Vec<Result<Encoded, TextError>> {
+        texts.par_iter().map(|text| self.passage(query, text, shortening)).collect()
     }
 
     fn query_cost(&self, query: &Encoded) -> usize {

@@ -9,13 +9,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokenizers::{Encoding, ModelWrapper, Token, Tokenizer};
 
+use super::fused::fused;
 use super::session::{self, Row, Source};
 use super::{PassageSettings, environment};
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::model::reranker::{Encoded, TextError};
-
-/// Rows in a step, for a network whose outputs do not depend on the batch.
-const BATCH: usize = 16;
 
 /// Shortest maximum length that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 16;
@@ -101,7 +99,7 @@ fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
 }
 
 pub(super) struct Encoder {
-    session: Session,
+    sessions: Vec<Session>,
     tokenizer: Tokenizer,
     /// The token for unknown words.
     unknown: Option<u32>,
@@ -117,11 +115,17 @@ impl Encoder {
         let at_network = unusable(&settings.network);
         let environment = environment(&settings.library)?;
         let bytes = std::fs::read(&settings.network).map_err(|error| at_network(error.to_string()))?;
-        let over_batch = session::quantises_over_batch(&bytes);
+        let fused = fused(&bytes, &settings.sha256).map_err(&at_network)?;
+        let batch = session::batch(fused.as_deref().unwrap_or(&bytes), settings.batch);
         drop(bytes);
-        let source = Source::File(&settings.network);
-        let session = session::session(&environment, settings.threads.max(1), &source).map_err(&at_network)?;
-        let typed = session::has_token_types(&session).map_err(&at_network)?;
+        let source = fused.as_deref().map_or(Source::File(&settings.network), Source::Bytes);
+        // A single row is too small to be split over threads, so each session evaluates its own rows, and needs little memory.
+        let sessions = match batch {
+            1 => session::sessions(&environment, settings.threads, &source, true),
+            _ => session::session(&environment, settings.threads.max(1), &source, false).map(|session| vec![session]),
+        }
+        .map_err(&at_network)?;
+        let typed = session::has_token_types(&sessions[0]).map_err(&at_network)?;
         let config: ModelConfig = json(&beside(&settings.network, "config.json"))?;
         let limits: TokenizerConfig = json(&beside(&settings.network, "tokenizer_config.json"))?;
         let (tokenizer, pad) = tokenizer(&beside(&settings.network, "tokenizer.json"))?;
@@ -131,17 +135,12 @@ impl Encoder {
         if most_tokens < LEAST_TOKENS {
             return Err(at_network(format!("its inputs have at most {most_tokens} tokens, {LEAST_TOKENS} needed")));
         }
-        let batch = match settings.batch {
-            0 if over_batch => 1,
-            0 => BATCH,
-            given => given,
-        };
-        Ok(Self { session, tokenizer, unknown, config, most_tokens, batch, pad, typed })
+        Ok(Self { sessions, tokenizer, unknown, config, most_tokens, batch, pad, typed })
     }
 
     /// Names of the outputs.
     pub fn outputs(&self) -> Vec<String> {
-        self.session.outputs().iter().map(|output| output.name().to_owned()).collect()
+        self.sessions[0].outputs().iter().map(|output| output.name().to_owned()).collect()
     }
 
     /// Tokens of a text, without special tokens.
@@ -203,20 +202,19 @@ impl Encoder {
         self.batch
     }
 
-    /// Evaluates rows in batches of similar length. `read` gets the outputs of each batch with its rows.
-    pub fn run<T>(
+    /// Evaluates rows in steps. `read` gets the outputs of each step with its rows.
+    pub fn run<T: Send>(
         &mut self,
         rows: &[&Encoded],
-        mut read: impl FnMut(&SessionOutputs, &[&Encoded]) -> Result<Vec<T>, String>,
+        read: impl Fn(&SessionOutputs, &[&Encoded]) -> Result<Vec<T>, String> + Sync,
     ) -> Result<Vec<T>, ModelError> {
-        let mut results = Vec::with_capacity(rows.len());
-        for batch in rows.chunks(self.batch) {
-            let padded: Vec<Row> = batch.iter().map(|row| Row { ids: &row.ids, types: &row.types }).collect();
-            let read_batch = |outputs: &SessionOutputs| read(outputs, batch);
-            let read = session::run(&mut self.session, &padded, self.pad, self.typed, read_batch);
-            results.extend(read.map_err(ModelError::Decode)?);
-        }
-        Ok(results)
+        let (pad, typed) = (self.pad, self.typed);
+        let steps: Vec<&[&Encoded]> = rows.chunks(self.batch).collect();
+        let results = session::in_parallel(&mut self.sessions, &steps, |session, step| {
+            let padded: Vec<Row> = step.iter().map(|row| Row { ids: &row.ids, types: &row.types }).collect();
+            session::run(session, &padded, pad, typed, |outputs| read(outputs, step))
+        });
+        Ok(results.map_err(ModelError::Decode)?.into_iter().flatten().collect())
     }
 }
 

@@ -25,9 +25,9 @@ pub struct Head {
 const OUTPUT: &str = "rerankd_nli_logits";
 
 // Field numbers of onnx.proto.
-const MODEL_GRAPH: u64 = 7;
+pub(super) const MODEL_GRAPH: u64 = 7;
 const GRAPH_NODE: u64 = 1;
-const GRAPH_INITIALIZER: u64 = 5;
+pub(super) const GRAPH_INITIALIZER: u64 = 5;
 const GRAPH_INPUT: u64 = 11;
 const GRAPH_OUTPUT: u64 = 12;
 const FLOAT: u64 = 1;
@@ -136,7 +136,7 @@ fn value(name: &str, element: u64, shape: &[Dimension]) -> Vec<u8> {
 }
 
 /// A TensorProto: dims (1), data type (2), name (8), raw data (9).
-fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Vec<u8> {
+pub(super) fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Vec<u8> {
     let mut made = Vec::new();
     for &size in shape {
         put_number(&mut made, 1, size as u64);
@@ -177,18 +177,25 @@ fn put_number(out: &mut Vec<u8>, field: u64, number: u64) {
     put_varint(out, number);
 }
 
-fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
     put_varint(out, field << 3 | 2);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-struct Field<'a> {
+pub(super) struct Field<'a> {
     number: u64,
     /// The content of a length-delimited field.
     body: Option<&'a [u8]>,
     /// Key, length and content.
-    whole: &'a [u8],
+    pub whole: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    /// The content of a field with this number.
+    pub fn body_of(&self, number: u64) -> Option<&'a [u8]> {
+        self.body.filter(|_| self.number == number)
+    }
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
@@ -203,7 +210,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Iterates over the fields of a message. Ends after the first error.
-fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, String>> {
+pub(super) fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, String>> {
     let mut rest = message;
     std::iter::from_fn(move || {
         if rest.is_empty() {

@@ -4,6 +4,7 @@
 mod cross_encoder;
 mod embedding;
 mod encoder;
+mod fused;
 pub mod graft;
 mod labels;
 mod network;

@@ -1,8 +1,6 @@
 //! One entailment network: text pairs in, verdicts out.
 
 use std::cell::OnceCell;
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ort::session::Session;
 use tokenizers::{Encoding, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
@@ -15,18 +13,13 @@ use prefix_scheduler::model::entailment::{Entailment, EntailmentInfo, Entailment
 
 /// Pairs are batched by length, in buckets of this many tokens, so that little of a batch is padding.
 const BUCKET: usize = 16;
-/// Pairs in a step, for a network whose verdicts do not depend on the batch.
-const BATCH: usize = 16;
 
 /// Least tokens of a question if the answers fill the input, at most a quarter of the tokens that the hypothesis
 /// leaves.
 const LEAST_QUESTION: usize = 64;
 
-/// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its
-/// own pairs. Each session also has its own copy of the weights.
-const SESSIONS: usize = 4;
-
 pub(super) struct Network {
+    /// A pair is too small to be split over threads, so each session evaluates its own pairs.
     sessions: Vec<Session>,
     tokenizer: Tokenizer,
     /// The tokenizer with truncation of the longer text first. Built for the first hypothesis that leaves no room for a
@@ -48,7 +41,7 @@ impl Network {
         let beside = |name: &str| settings.network.with_file_name(name);
         let environment = environment(&settings.library)?;
         let bytes = std::fs::read(&settings.network).map_err(|error| unusable(error.to_string()))?;
-        let over_batch = session::quantises_over_batch(&bytes);
+        let batch = session::batch(&bytes, settings.batch);
         let (head, weights) = graft::built_in().map_err(unusable)?;
         let (grafted, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
             let labels = Labels::recognise(&head.labels).map_err(unusable)?;
@@ -62,11 +55,7 @@ impl Network {
         };
         drop(bytes);
         let source = grafted.as_deref().map_or(Source::File(&settings.network), Source::Bytes);
-        let threads = settings.threads.max(1) / settings.threads.clamp(1, SESSIONS);
-        let sessions = (0..settings.threads.clamp(1, SESSIONS))
-            .map(|_| session::session(&environment, threads, &source))
-            .collect::<Result<Vec<Session>, String>>()
-            .map_err(unusable)?;
+        let sessions = session::sessions(&environment, settings.threads, &source, false).map_err(unusable)?;
         let typed = session::has_token_types(&sessions[0]).map_err(unusable)?;
         let (tokenizer, pad) = tokenizer(&beside("tokenizer.json"), most_tokens)?;
         let info = EntailmentInfo {
@@ -74,11 +63,6 @@ impl Network {
             sha256: settings.sha256.clone(),
             three_way: labels.contradiction.is_some(),
             most_tokens,
-        };
-        let batch = match settings.batch {
-            0 if over_batch => 1,
-            0 => BATCH,
-            given => given,
         };
         let (even, whole) = (OnceCell::new(), OnceCell::new());
         let mut network = Self { sessions, tokenizer, even, whole, labels, info, batch, pad, typed };
@@ -219,29 +203,13 @@ impl Entailment for Network {
         let alike = |one: &usize, next: &usize| encodings[*one].len() / BUCKET == encodings[*next].len() / BUCKET;
         let steps: Vec<&[usize]> = order.chunk_by(alike).flat_map(|bucket| bucket.chunks(self.batch)).collect();
         let shape = Shape { labels: self.labels, pad: self.pad, typed: self.typed };
-        let next = AtomicUsize::new(0);
-        // Every session takes the next open step. The verdicts do not depend on the session.
-        let run = |session: &mut Session| {
-            let mut verdicts = Vec::new();
-            while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let rows: Vec<&Encoding> = step.iter().map(|&index| &encodings[index]).collect();
-                verdicts.extend(step.iter().copied().zip(shape.step(session, &rows)?));
-            }
-            Ok::<_, ModelError>(verdicts)
-        };
-        let by_session: Vec<_> = std::thread::scope(|scope| {
-            let (first, others) = self.sessions.split_at_mut(1);
-            let busy = steps.len().saturating_sub(1).min(others.len());
-            let started: Vec<_> = others[..busy].iter_mut().map(|session| scope.spawn(|| run(session))).collect();
-            let own = first.iter_mut().map(run).collect::<Vec<_>>();
-            let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            own.into_iter().chain(ended).collect()
-        });
+        let judged = session::in_parallel(&mut self.sessions, &steps, |session, step| {
+            let rows: Vec<&Encoding> = step.iter().map(|&index| &encodings[index]).collect();
+            shape.step(session, &rows)
+        })?;
         let mut verdicts = vec![None; pairs.len()];
-        for part in by_session {
-            for (index, verdict) in part? {
-                verdicts[index] = Some(verdict);
-            }
+        for (&index, verdict) in steps.iter().copied().flatten().zip(judged.into_iter().flatten()) {
+            verdicts[index] = Some(verdict);
         }
         verdicts
             .into_iter()

@@ -2,7 +2,7 @@
 
 use ort::ep::{self, ExecutionProviderDispatch};
 
-pub(super) fn chosen() -> Vec<ExecutionProviderDispatch> {
+pub(super) fn chosen(arena: bool) -> Vec<ExecutionProviderDispatch> {
     vec![
         #[cfg(feature = "onnx-tensorrt")]
         ep::TensorRT::default().build(),
@@ -10,6 +10,6 @@ pub(super) fn chosen() -> Vec<ExecutionProviderDispatch> {
         ep::CUDA::default().build(),
         #[cfg(feature = "onnx-coreml")]
         ep::CoreML::default().build(),
-        ep::CPU::default().with_arena_allocator(false).build(),
+        ep::CPU::default().with_arena_allocator(arena).build(),
     ]
 }

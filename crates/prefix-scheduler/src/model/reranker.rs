@@ -97,6 +97,11 @@ pub trait Reranker {
     /// [`TextError`]: [`TextError::TooLong`] if the passage may not be cut.
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError>;
 
+    /// Tokenises passages like [`passage`](Self::passage), in their order.
+    fn passages(&self, query: &Encoded, texts: &[String], shortening: Shortening) -> Vec<Result<Encoded, TextError>> {
+        texts.iter().map(|text| self.passage(query, text, shortening)).collect()
+    }
+
     /// Tokens of the query, in addition to those of the passages; 0 if every pair contains it.
     fn query_cost(&self, _query: &Encoded) -> usize {
         0

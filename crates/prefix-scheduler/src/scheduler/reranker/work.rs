@@ -116,13 +116,16 @@ impl Work {
     /// Tokenises passages until the turn is over.
     fn tokenise(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let mut bytes = 0;
-        while bytes < TURN_BYTES
-            && let Some(text) = list.passages.get(self.passages.len())
-        {
-            let index = self.passages.len();
-            let passage = model.passage(&self.query, text, list.shortening);
-            self.passages.push(passage.map_err(|error| ScoreError::of_text(Some(index), error))?);
+        let first = self.passages.len();
+        let fits = |text: &&String| {
+            let fits = bytes < TURN_BYTES;
             bytes += text.len();
+            fits
+        };
+        let count = list.passages[first..].iter().take_while(fits).count();
+        let texts = &list.passages[first..first + count];
+        for (index, passage) in (first..).zip(model.passages(&self.query, texts, list.shortening)) {
+            self.passages.push(passage.map_err(|error| ScoreError::of_text(Some(index), error))?);
         }
         Ok(())
     }
