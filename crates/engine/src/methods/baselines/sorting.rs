@@ -118,7 +118,7 @@ mod tests {
             // The first round is always requested; the driver refuses it.
             let mut none = method.begin(super::super::super::tests::task(12)).unwrap();
             let asked = none
-                .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None }, &Call::local())
+                .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None, due: None }, &Call::local())
                 .unwrap();
             assert_eq!(asked.map(|prompts| prompts.len()), Some(whole.rounds[0].len()));
         }
@@ -137,7 +137,7 @@ mod tests {
     fn a_round_without_scores_is_an_error_and_not_a_loop() {
         let mut ranking = Setwise.begin(super::super::super::tests::task(3)).unwrap();
         ranking
-            .next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None }, &Call::local())
+            .next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None, due: None }, &Call::local())
             .unwrap();
         assert!(matches!(ranking.absorb(&Scores::default(), &Call::local()), Err(EngineError::Internal(_))));
     }
