@@ -55,8 +55,9 @@ type Values = Vec<[[f64; MEASURES.len()]; WAYS.len()]>;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let given = |name: &str| arguments.windows(2).filter(move |pair| pair[0] == name).map(|pair| pair[1].as_str());
-    let number = |name: &str, default: usize| given(name).last().map_or(Ok(default), str::parse);
+    let given =
+        |name: &'static str| arguments.windows(2).filter(move |pair| pair[0] == name).map(|pair| pair[1].as_str());
+    let number = |name: &'static str, default: usize| given(name).last().map_or(Ok(default), str::parse);
     anyhow::ensure!(given("--data").next().is_some(), "--data FILE is missing");
     let (questions, skip) = (number("--questions", 40)?, number("--skip", 0)?);
     let config = Config::load(None, &[])?;
@@ -115,7 +116,7 @@ async fn question(engine: &Engine, list: &List, passages: &[Passage]) -> anyhow:
     }
     // Each context is one passage, so that all are read with the same words around them.
     let filled: Vec<usize> = (0..texts.len()).filter(|at| !texts[*at].is_empty()).collect();
-    let context = |at: usize| filled.iter().position(|filled| *filled == at).into_iter().collect();
+    let context = |at: usize| -> Vec<usize> { filled.iter().position(|filled| *filled == at).into_iter().collect() };
     let request = ContextsRequest {
         question: list.question.clone(),
         task: Task::default(),

@@ -23,16 +23,17 @@ fn a_context_is_the_text_alone_or_json() {
     let document = succeeded(&run(&[&asked[..], &["--format", "json"]].concat()));
     let text = document["text"].as_str().unwrap();
     assert_eq!(String::from_utf8_lossy(&shown.stdout), format!("{text}\n"));
-    assert!(text.starts_with("[1] Arden\n") && text.contains(texts[0]), "{text}");
+    assert!(text.starts_with("[1] Arden\n"), "{text}");
     assert!(error(&shown).contains("are near-duplicates"), "{}", error(&shown));
     let tokens = document["tokens"].as_u64().unwrap();
     assert!((1..=40).contains(&tokens), "{tokens}");
     let first = &document["passages"][0];
     let place = |name: &str| usize::try_from(first[name].as_u64().unwrap()).unwrap();
-    assert_eq!(&text[place("start")..place("end")], texts[0]);
-    assert_eq!((&first["original_index"], &first["duplicates"]), (&json!(0), &json!([2])));
+    let index = place("original_index");
+    assert_eq!(&text[place("start")..place("end")], texts[index]);
+    assert_eq!(first["duplicates"], json!([2 - index]));
     let left_out = document["left_out"].as_array().unwrap();
-    assert!(left_out.iter().any(|one| one["reason"] == "LEFT_OUT_REASON_DUPLICATE" && one["duplicate_of"] == 0));
+    assert!(left_out.iter().any(|one| one["reason"] == "LEFT_OUT_REASON_DUPLICATE" && one["duplicate_of"] == index));
 }
 
 #[test]
