@@ -1,7 +1,7 @@
 """Evaluate a method with MTEB on labelled lists: python mteb_lists.py LISTS.jsonl[.gz] HOST:PORT [METHOD [COUNT]].
 
-The format is that of `rerankd compare`, which finds the same nDCG@10 in the list and MRR for methods that read no
-first-stage scores.
+The format is that of `rerankd compare`. It finds the same nDCG@10 in the list and MRR, if labels are 0 or 1 and the
+method reads no first-stage scores.
 """
 
 from __future__ import annotations

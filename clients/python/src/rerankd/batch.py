@@ -1,4 +1,4 @@
-"""Batches of data frames and pipelines: Spark, Dask, Daft, Beam. `rerankd.ray` has more for Ray."""
+"""Batches of data frames and pipelines: Spark, Dask, Ray Data, Daft, Beam."""
 
 from __future__ import annotations
 
