@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -260,28 +259,6 @@ def test_launch() -> None:
         assert client.rerank(QUERY, TEXTS)[0].index == 1
     with pytest.raises(rerankd.LaunchFailed, match=r"ended with 78: (.|\n)*generator\.thread"):
         Rerankd.launch(binary=BINARY, settings={"generator.thread": 1})
-
-
-def test_more_threads_than_slots(client: Rerankd) -> None:
-    def ask(at: int) -> int:
-        return client.rerank(f"question {at}?", ["Rye.", f"{at} wheat."], method="query-generation").results[0].rank
-
-    with ThreadPoolExecutor(80) as pool:
-        assert list(pool.map(ask, range(200))) == [0] * 200
-
-
-def test_a_killed_server_loses_nothing() -> None:
-    with Server() as first, Server() as second:
-        first.wait()
-        second.wait()
-        with Rerankd([first.address, second.address], timeout=SECONDS) as client, ThreadPoolExecutor(4) as pool:
-
-            def ask(at: int) -> int:
-                if at == 10:
-                    first.process.kill()
-                return client.rerank(QUERY, [*TEXTS, f"Passage {at}."], method="query-generation")[0].index
-
-            assert list(pool.map(ask, range(40))) == [1] * 40
 
 
 def test_a_server_that_stops_loses_nothing(real: Server) -> None:
