@@ -57,6 +57,6 @@ fn fused_operators_change_cosines_by_the_rounding_of_activations() {
 #[test]
 fn a_cosine_does_not_depend_on_the_other_passages() {
     let together = cosines(None, &PASSAGES);
-    let one_by_one: Vec<f64> = PASSAGES.iter().flat_map(|passage| cosines(None, &[passage])).collect();
+    let one_by_one: Vec<f64> = PASSAGES.iter().flat_map(|&passage| cosines(None, &[passage])).collect();
     assert_eq!(together, one_by_one);
 }
