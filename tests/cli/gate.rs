@@ -108,7 +108,7 @@ fn a_comparison_has_a_gate() {
         let output = asked("last.jsonl", &more);
         assert!(code(&output) == Some(2) && error(&output).contains(said), "{said}\n{}", error(&output));
     }
-    let unwritable = asked("last.jsonl", &["--save-baseline", &folder.name("none/baseline.json")]);
+    let unwritable = asked("last.jsonl", &["--save-baseline", &folder.name("last.jsonl/baseline.json")]);
     assert_eq!(code(&unwritable), Some(1), "{}", error(&unwritable));
     runtime.block_on(server.stop());
 }
