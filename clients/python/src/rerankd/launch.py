@@ -160,7 +160,8 @@ def find(binary: str | os.PathLike[str] | None = None) -> str:
     found = shutil.which(wanted) if wanted else packaged() or shutil.which("rerankd")
     if found is None:
         raise FileNotFoundError(
-            f"{wanted or 'rerankd'}: no such program. Install rerankd[server], or set RERANKD or binary to its path"
+            f"{wanted or 'rerankd'}: no such program. Install the wheel rerankd_server that `make dist` writes, "
+            "or set RERANKD or binary to its path"
         )
     return os.path.abspath(found)
 
