@@ -6,7 +6,7 @@
 # make test-python    check and test the Python package of clients/python
 # make test-docs      run the examples of the documentation against a server with the default models
 # make test-distil    train a tiny model with models/distil; installs torch once
-# make nightly     run the slow checks that rarely fail: other features, the image, licences, a minute of fuzzing
+# make nightly     run the slow checks: other features, the Python client, the documentation's examples, the image, the archive, the page, licences, a minute of fuzzing
 # make fuzz        search for inputs on which decoders and parsers fail; SECONDS=600 in total; needs cargo-fuzz
 # make docs        build the documentation into target/book; SERVE=1 also serves it on 127.0.0.1:3000
 # make test-image   build the files of the image and run them under the same conditions; needs root, and builds llama.cpp again
@@ -89,10 +89,12 @@ test-image: entailment
 	@./scripts/test-image.sh target/image $(STORE)
 
 dist:
+	@$(or $(PYTHON),python3) -c 'import ensurepip, tomllib, venv' || { echo "make dist: needs Python 3.11 or newer with venv: apt-get install python3-venv" >&2; exit 1; }
+	@[ "$$(id -u)" -eq 0 ] || { echo "make dist: run it as root: the test mounts folders" >&2; exit 1; }
 	@./scripts/setup.sh
 	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable lab
 	@rm -rf target/dist
-	@./scripts/dist.sh target/portable/release target/dist $(STORE)
+	@CARGO="$(CARGO)" ./scripts/dist.sh target/portable/release target/dist $(STORE)
 	@./scripts/test-dist.sh target/dist $(STORE)
 
 # Compares the engine with a bare loop and a naive program, and compares all designs and arrangements on labelled

@@ -18,7 +18,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// The commit of the sources. `None` without git, and for a copy of the sources inside another repository.
+/// The commit of the sources, with `-dirty` if a file differs from it. `None` without git, and for a copy of the sources inside another repository.
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
@@ -28,7 +28,9 @@ fn commit() -> Option<String> {
     if !below_root.is_empty() {
         return None;
     }
-    // Each commit and checkout adds a line to this file.
-    println!("cargo:rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
-    git(&["rev-parse", "--short=12", "HEAD"])
+    // Each commit and checkout adds a line to this file. An edit makes the tree dirty.
+    for path in [&*git(&["rev-parse", "--git-path", "logs/HEAD"])?, "src", "crates"] {
+        println!("cargo:rerun-if-changed={path}");
+    }
+    git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"])
 }

@@ -5,7 +5,7 @@
 #   dist.sh BUILD OUT STORE
 #
 # BUILD is the folder of the binary (target/release). OUT is created. STORE is the model store for ONNX Runtime; if it
-# lacks the library, it is downloaded into the store. Files of equal commits have equal bytes.
+# lacks the library, it is downloaded into the store. Packing the same files again gives equal bytes.
 set -euo pipefail
 umask 022
 if [ $# -ne 3 ]; then
@@ -25,7 +25,12 @@ mkdir -p "$out"
 ONNXRUNTIME_STORE=$store scripts/image-root.sh --app-only "$build" "$folder"
 mv "$folder"/usr/* "$folder"
 rmdir "$folder/usr"
-cp -r README.md CHANGELOG.md LICENSE docs "$folder"
+cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs "$folder"
+# The README links to the client's page, which links to the notebook.
+mkdir -p "$folder/clients/python/examples"
+cp clients/python/README.md "$folder/clients/python"
+cp clients/python/examples/*.ipynb "$folder/clients/python/examples"
+"$python" scripts/reference.py --binary "$folder/bin/rerankd" --out "$folder/docs/reference"
 cp -r models/demo "$folder/example"
 "$python" scripts/licences.py > "$folder/LICENSES-third-party.txt"
 

@@ -3,6 +3,7 @@ Runtime. Equal texts are written once.
 """
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -19,7 +20,8 @@ def crates() -> dict[str, list[str]]:
     """The texts of each crate that a binary for this machine contains."""
     host = re.search(r"^host: (.*)$", subprocess.check_output(["rustc", "-vV"], text=True), re.MULTILINE)
     assert host
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", host[1], *FEATURES]
+    cargo = (os.environ.get("CARGO") or "cargo").split()
+    command = [*cargo, "metadata", "--format-version", "1", "--locked", "--filter-platform", host[1], *FEATURES]
     metadata = json.loads(subprocess.check_output(command))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the generated pages of docs/reference: configuration, HTTP, gRPC and, with --binary FILE, the command line.
+--binary FILE --out FOLDER writes them into FOLDER instead.
 With --check-links it writes nothing: it checks the links of every Markdown file, and every docs/*.md that a source names.
 """
 import json
@@ -193,9 +194,10 @@ match sys.argv[1:]:
     case ["--check-links"]:
         problems = check_links()
         sys.exit("\n".join([*problems, f"{len(problems)} broken links"]) if problems else 0)
-    case [] | ["--binary", _]:
-        (ROOT / PAGES).mkdir(exist_ok=True)
-        for file, page in generated(*sys.argv[2:]).items():
-            (ROOT / PAGES / file).write_text(page.replace("\n", NOTE, 1))
+    case [] | ["--binary", _] | ["--binary", _, "--out", _]:
+        folder = Path(sys.argv[4]) if len(sys.argv) > 3 else ROOT / PAGES
+        folder.mkdir(exist_ok=True)
+        for file, page in generated(*sys.argv[2:3]).items():
+            (folder / file).write_text(page.replace("\n", NOTE, 1))
     case _:
         sys.exit(__doc__)

@@ -13,7 +13,7 @@ if [ $# -ne 2 ]; then
   exit 2
 fi
 if [ -z "${TEST_DIST_INSIDE:-}" ]; then
-  # In a mount namespace of its own: whatever happens, the mounts disappear when the script ends.
+  # In a separate mount namespace. The mounts disappear when the script ends.
   TEST_DIST_INSIDE=1 exec unshare --mount --propagation private "$(realpath "$0")" "$(realpath "$1")" "$(realpath -m "$2")"
 fi
 out=$1 store=$2

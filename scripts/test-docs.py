@@ -29,7 +29,7 @@ PAGES = ["README.md", "clients/python/README.md", *sorted(
     str(page.relative_to(ROOT)) for folder in ("tutorials", "how-to") for page in (ROOT / "docs" / folder).glob("*.md"))]
 BINARY = Path(os.environ.get("RERANKD") or ROOT / "target/release/rerankd").absolute()
 ENVIRONMENT = ROOT / "target/docs-python"
-REQUIREMENTS = ["cohere==7.3.1", "grpcio==1.85.1", "numpy==2.3.5", "protobuf==7.36.2", "pyyaml==6.0.3", "requests==2.32.5"]
+REQUIREMENTS = ["buf-bin==1.*", "cohere==7.3.1", "grpcio==1.85.1", "numpy==2.3.5", "protobuf==7.36.2", "pyyaml==6.0.3", "requests==2.32.5"]
 SHELL = """set -euo pipefail
 make() { command make --no-print-directory -C "$ROOT" -n "$@" >/dev/null; }
 curl() { command curl --silent --show-error --fail-with-body "$@"; }

@@ -52,7 +52,7 @@ def test_the_program_is_found(stub: pathlib.Path, tmp_path: pathlib.Path, monkey
     empty = tmp_path / "empty"
     monkeypatch.setenv("RERANKD", "")
     monkeypatch.setenv("PATH", str(empty))
-    with pytest.raises(FileNotFoundError, match="rerankd: no such program"):
+    with pytest.raises(FileNotFoundError, match=r"rerankd: no such program\. Install the wheel rerankd_server"):
         LocalServer()
     package = tmp_path / "packages" / "rerankd_server"
     packaged = program(package / "_bin" / "rerankd", stub.read_text())

@@ -42,8 +42,8 @@ class LocalServer:
 
     `model` is a name of the catalogue or a GGUF file, `settings` are keys of the configuration, such as
     `{"generator.threads": 4}`. HTTP is off unless they set `http.listen`, because its default port is the same for all
-    servers. The program is `binary`, the environment variable RERANKD, that of the package `rerankd-server`, or `rerankd`
-    on the PATH. `wait` is in seconds.
+    servers. The program is `binary`, the environment variable RERANKD, that of the package `rerankd-server`, or
+    `rerankd` on the PATH. `wait` is in seconds.
 
     The server ends with `stop`, at the end of a `with` block, with this object, or with this process. A process that
     is killed takes its server along only on Linux.
@@ -160,7 +160,8 @@ def find(binary: str | os.PathLike[str] | None = None) -> str:
     found = shutil.which(wanted) if wanted else packaged() or shutil.which("rerankd")
     if found is None:
         raise FileNotFoundError(
-            f"{wanted or 'rerankd'}: no such program. Install rerankd[server], or set RERANKD or binary to its path"
+            f"{wanted or 'rerankd'}: no such program. Install the wheel rerankd_server that `make dist` writes, "
+            "or set RERANKD or binary to its path"
         )
     return os.path.abspath(found)
 

@@ -17,7 +17,7 @@ def example(server: FakeServer) -> Example:
     def run(section: str, **scope: Any) -> dict[str, Any]:
         text = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
         (found,) = (part for part in text if part.startswith(section + "\n"))
-        (code,) = re.findall(r"```python\n(.*?)```", found, flags=re.DOTALL)
+        (code,) = re.findall(r"```python\b.*?\n(.*?)```", found, flags=re.DOTALL)
         assert "127.0.0.1:50051" in code
         exec(code.replace("127.0.0.1:50051", server.address), scope)
         return scope
