@@ -174,7 +174,7 @@ async fn requests_become_spans_with_their_stages() {
     assert_eq!(attribute(&root, "rpc.response.status_code").as_deref(), Some("INVALID_ARGUMENT"));
     assert_eq!(root.status.map_or(0, |status| status.code), StatusCode::Unset as i32);
     let mut late = asked("late", wire("who?", &PASSAGES));
-    late.set_timeout(Duration::from_millis(400));
+    late.set_timeout(Duration::from_millis(100));
     client.rerank(late).await.unwrap_err();
     let (root, _) = collector.request("late", 0).await;
     assert_eq!(attribute(&root, "error.type").as_deref(), Some("DEADLINE_EXCEEDED"));
