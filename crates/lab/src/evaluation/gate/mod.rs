@@ -3,6 +3,7 @@
 //! - [`Gate::floors`]: the mean over questions must reach the bound.
 //! - [`Gate::drops`]: fails if the bootstrap interval of the mean paired difference, new minus baseline, lies wholly below
 //!   the negative bound. A drop within noise therefore passes, and so does a real drop that too few questions show.
+//!   It also fails if a question with a value in the baseline has none now.
 //!
 //! [`Gate::check`] refuses a baseline of other questions, metrics or methods before the first question is asked.
 //! [`Checked::judge`] then applies the bounds to the measured values.
@@ -245,11 +246,13 @@ impl Checked {
                 (format!("at least {least}"), found.cell(3), failure)
             }
             Limit::Drop { most, before } => {
+                let lost = before.iter().zip(now).filter(|(before, now)| before.is_some() && now.is_none()).count();
                 let both = before.iter().zip(now).filter_map(|(before, now)| before.zip(*now));
                 let (before, now): (Vec<f64>, Vec<f64>) = both.unzip();
                 let compared = self.statistics.compare(&before, &now);
                 let cell = Gain::new(&compared, None).cell();
                 let failure = match compared.interval {
+                    _ if lost > 0 => Some(format!("{name} has no value on {lost} questions that had one")),
                     None => Some(format!("{name} cannot be compared: fewer than two questions have both values")),
                     Some(interval) if interval.high < -most - ROUNDING => Some(format!(
                         "{name} fell from {:.3} to {:.3}, more than {most} beyond noise: {cell}",
