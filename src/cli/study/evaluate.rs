@@ -223,5 +223,5 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     }
     let shown =
         shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused));
-    args.gate.finish(&judged).and(shown)
+    args.gate.finish(&judged, shown)
 }
