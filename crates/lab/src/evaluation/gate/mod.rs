@@ -23,6 +23,9 @@ use crate::study::mean::{Gain, mean_of};
 use engine::types::Annotator;
 use numeric::mean;
 
+/// Fewer differences cannot be told from noise: their bootstrap intervals are too narrow.
+const LEAST_QUESTIONS: usize = 10;
+
 /// Differences of sums in floating point that do not count.
 const ROUNDING: f64 = 1e-12;
 
@@ -214,7 +217,13 @@ impl Gate {
             let unnamed = [Bound { name: String::new(), value: 0.0 }];
             for bound in if self.drops.is_empty() { &unnamed } else { &self.drops[..] } {
                 for series in subject.select("--max-drop", &bound.name)? {
+                    let Series { system, metric, .. } = &subject.series[series];
                     let before = baseline.values_of(&subject.series[series])?.to_vec();
+                    let count = before.iter().flatten().count();
+                    if count < LEAST_QUESTIONS {
+                        let problem = format!("{system} {metric} has a value on {count} questions");
+                        return refused("--baseline", &format!("{problem}, at least {LEAST_QUESTIONS} are needed"));
+                    }
                     rules.push(Rule { series, limit: Limit::Drop { most: bound.value, before } });
                 }
             }
@@ -253,7 +262,7 @@ impl Checked {
                 let cell = Gain::new(&compared, None).cell();
                 let failure = match compared.interval {
                     _ if lost > 0 => Some(format!("{name} has no value on {lost} questions that had one")),
-                    None => Some(format!("{name} cannot be compared: fewer than two questions have both values")),
+                    None => Some(format!("{name} cannot be compared: its difference has no interval")),
                     Some(interval) if interval.high < -most - ROUNDING => Some(format!(
                         "{name} fell from {:.3} to {:.3}, more than {most} beyond noise: {cell}",
                         mean(&before),

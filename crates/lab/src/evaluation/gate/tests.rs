@@ -65,7 +65,7 @@ fn a_mean_must_reach_its_bound() {
 /// All differences are -0.1, so the interval has no width.
 #[test]
 fn a_drop_may_reach_its_bound() {
-    let (before, now) = (some(&[0.9, 0.8, 0.7]), some(&[0.8, 0.7, 0.6]));
+    let (before, now) = (some(&[0.9, 0.8, 0.7].repeat(4)), some(&[0.8, 0.7, 0.6].repeat(4)));
     let of = |drops: &[&str]| failures(&[], drops, Some(&before), &now);
     let said = "moi nDCG@10 fell from 0.800 to 0.700, more than 0.05 beyond noise: -0.100 [-0.100, -0.100]";
     assert_eq!(of(&["nDCG@10=0.05"]), [said]);
@@ -101,7 +101,7 @@ fn bounds_name_metrics_of_every_system_or_of_one() {
 
 #[test]
 fn unlike_things_are_not_compared_and_changes_are_named() {
-    let baseline = Baseline::of(&subject(2), &vec![some(&[0.5, 0.5]); 3]);
+    let baseline = Baseline::of(&subject(12), &vec![some(&[0.5; 12]); 3]);
     let gate = |drops: &[&str], baseline: Baseline| Gate {
         drops: drops.iter().map(|text| bound(text)).collect(),
         baseline: Some(baseline),
@@ -114,28 +114,33 @@ fn unlike_things_are_not_compared_and_changes_are_named() {
     };
     let refused = |now: Subject| gate(&[], baseline.clone()).check(now).unwrap_err().to_string();
     assert_eq!(
-        refused(with("study", "evaluate", subject(2))),
+        refused(with("study", "evaluate", subject(12))),
         "--baseline: is of the command \"compare\", this one is \"evaluate\""
     );
     let other = |questions| Subject { fingerprint: "of others".to_owned(), ..subject(questions) };
-    assert_eq!(refused(other(3)), "--baseline: has other questions: 2 instead of 3");
-    assert!(refused(other(2)).contains("the ids are equal, but texts"));
-    let renamed = Subject { questions: vec!["q0".to_owned(), "x".to_owned()], ..other(2) };
+    assert_eq!(refused(other(3)), "--baseline: has other questions: 12 instead of 3");
+    assert!(refused(other(12)).contains("the ids are equal, but texts"));
+    let mut renamed = other(12);
+    renamed.questions[1] = "x".to_owned();
     assert!(refused(renamed).ends_with("\"q1\" instead of \"x\""));
-    let task = refused(with("task", "dialogue", subject(2)));
+    let task = refused(with("task", "dialogue", subject(12)));
     assert_eq!(task, "--baseline: its metrics mean something else: task (stored \"short-answer\", now \"dialogue\")");
-    let mut method = subject(2);
+    let mut method = subject(12);
     method.series[1].system = "cascade".to_owned();
     assert_eq!(refused(method), "--baseline: has no system \"cascade\", only given, moi");
-    let mut metric = subject(2);
+    let mut metric = subject(12);
     metric.series[1].metric = "nDCG@5".to_owned();
     assert_eq!(refused(metric), "--baseline: has no metric \"nDCG@5\", only MRR, nDCG@10");
     let without = Gate { statistics: Statistics { resamples: 0, ..STATISTICS }, ..gate(&[], baseline.clone()) };
-    assert!(without.check(subject(2)).unwrap_err().to_string().contains("--baseline: needs intervals"));
+    assert!(without.check(subject(12)).unwrap_err().to_string().contains("--baseline: needs intervals"));
+    // A value on nine of twelve questions.
+    let few = Baseline::of(&subject(12), &vec![[vec![None; 3], some(&[0.5; 9])].concat(); 3]);
+    let said = "--baseline: moi nDCG@10 has a value on 9 questions, at least 10 are needed";
+    assert_eq!(gate(&[], few).check(subject(12)).unwrap_err().to_string(), said);
     // Another model, program or list of methods is what a gate is for.
-    let now = with("methods", "moi, cascade", with("generator_sha256", "cd", subject(2)));
+    let now = with("methods", "moi, cascade", with("generator_sha256", "cd", subject(12)));
     let old = serde_json::to_string(&baseline).unwrap().replace(env!("CARGO_PKG_VERSION"), "0.0.0");
-    let judged = gate(&[], serde_json::from_str(&old).unwrap()).check(now).unwrap().judge(&vec![some(&[0.5, 0.5]); 3]);
+    let judged = gate(&[], serde_json::from_str(&old).unwrap()).check(now).unwrap().judge(&vec![some(&[0.5; 12]); 3]);
     assert_eq!(judged.changes[0], "generator_sha256 (stored \"ab\", now \"cd\")");
     assert!(judged.changes[1].starts_with("program (stored \"rerankd 0.0.0\", now "), "{:?}", judged.changes);
     assert_eq!((judged.passed(), judged.changes.len()), (true, 2));
