@@ -146,6 +146,12 @@ pub struct Judged {
     pub baseline: Baseline,
 }
 
+/// The value with three digits, or with as many as show that it is below the bound.
+fn shown_below(value: f64, least: f64) -> String {
+    let mut texts = (3..16).map(|digits| format!("{value:.digits$}"));
+    texts.find(|text| text.parse::<f64>().is_ok_and(|shown| shown < least)).unwrap_or_else(|| value.to_string())
+}
+
 fn refused<T>(option: &str, problem: &str) -> Result<T, StudyError> {
     Err(StudyError::Input(format!("{option}: {problem}")))
 }
@@ -189,8 +195,23 @@ impl Subject {
 
 impl Gate {
     /// The rank metrics that the bounds name.
-    pub fn metrics(&self) -> Vec<Metric> {
-        self.floors.iter().chain(&self.drops).filter_map(Bound::metric).collect()
+    ///
+    /// # Errors
+    /// [`StudyError::Input`] if a metric is not a mean over questions.
+    pub fn metrics(&self) -> Result<Vec<Metric>, StudyError> {
+        let mut metrics = Vec::new();
+        for (option, bounds) in [("--fail-under", &self.floors), ("--max-drop", &self.drops)] {
+            for metric in bounds.iter().filter_map(Bound::metric) {
+                if !metric.is_mean() {
+                    return refused(
+                        option,
+                        &format!("{metric} is not a mean over questions: `rerankd metrics` has it"),
+                    );
+                }
+                metrics.push(metric);
+            }
+        }
+        Ok(metrics)
     }
 
     /// True if there is something to check.
@@ -249,7 +270,9 @@ impl Checked {
                 let found = mean_of(now, &self.statistics);
                 let failure = match found.value {
                     None => Some(format!("{name} has no value on any question")),
-                    Some(value) if value < least - ROUNDING => Some(format!("{name} is {value:.3}, below {least}")),
+                    Some(value) if value < least - ROUNDING => {
+                        Some(format!("{name} is {}, below {least}", shown_below(value, *least)))
+                    }
                     Some(_) => None,
                 };
                 (format!("at least {least}"), found.cell(3), failure)

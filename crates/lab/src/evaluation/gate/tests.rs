@@ -59,6 +59,7 @@ fn a_mean_must_reach_its_bound() {
     let now = [Some(0.2), None, Some(0.1)];
     assert!(failures(&["nDCG@10=0.15"], &[], None, &now).is_empty());
     assert_eq!(failures(&["ndcg_cut_10=0.16"], &[], None, &now), ["moi nDCG@10 is 0.150, below 0.16"]);
+    assert_eq!(failures(&["nDCG@10=0.8"], &[], None, &[Some(0.79999)]), ["moi nDCG@10 is 0.79999, below 0.8"]);
     assert_eq!(failures(&["MRR=0"], &[], None, &[None, None]), ["moi MRR has no value on any question"]);
 }
 
@@ -97,6 +98,9 @@ fn bounds_name_metrics_of_every_system_or_of_one() {
     assert_eq!((select(None, "token-f1/ndcg@10"), select(None, "token-f1")), (Some(vec![1]), Some(vec![2])));
     assert_eq!((bound("token-f1=1").metric(), bound("accuracy=1").metric()), (None, None));
     assert_eq!(bound("moi:provenance/ndcg@5=1").metric(), "nDCG@5".parse().ok());
+    let gate = Gate { floors: vec![bound("gm_map=0.1")], ..Gate::default() };
+    let refused = gate.metrics().unwrap_err().to_string();
+    assert!(refused.starts_with("--fail-under: GMAP is not a mean"), "{refused}");
 }
 
 #[test]
