@@ -159,6 +159,12 @@ fn an_evaluation_has_a_gate_on_labels_and_on_answers() {
     assert_eq!(output.status.code(), Some(3), "{}", error(&output));
     let said = error(&output);
     assert!(said.contains("given token-f1 fell from ") && !said.contains("containment fell"), "{said}");
+    // A question is refused, so the values are incomplete.
+    let refused = json!({ "id": "none", "question": "Who?", "answers": ["x"], "passages": [] });
+    std::fs::write(folder.path("more.jsonl"), format!("{}{refused}\n", folder.text("first.jsonl"))).unwrap();
+    let output = asked("more.jsonl", "e", &[&answers[..], &["--save-baseline", &folder.name("more.json")]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert!(!folder.path("more.json").exists(), "{}", error(&output));
     let other = asked("second.jsonl", "d", &["--save-baseline", &baseline, "--baseline", &folder.name("none")]);
     assert!(error(&other).contains("write one with --save-baseline"), "{}", error(&other));
     runtime.block_on(server.stop());

@@ -238,7 +238,7 @@ mod tests {
             assert!((one.unwrap() - expected).abs() < 1e-12, "{found:?}");
         }
         // Without the collection's count, recall divides by the list's, and nDCG of all judged is undefined.
-        let list = LabelledList { relevant: None, ..question.list.clone() };
+        let list = LabelledList { relevant: None, ..question.list };
         let found = ranking_measures(&Question { list, ..Question::default() }, &[1, 3, 0, 2], 0.5);
         assert_eq!(found, [Some(1.0), None, Some(1.0), Some(1.0), Some(1.0)]);
         // A list without relevant passages counts 0 if the collection has some.

@@ -148,7 +148,7 @@ pub struct Judged {
 
 /// The value with three digits, or with as many as show that it is below the bound.
 fn shown_below(value: f64, least: f64) -> String {
-    let mut texts = (3..16).map(|digits| format!("{value:.digits$}"));
+    let mut texts = (3..16_usize).map(|digits| format!("{value:.digits$}"));
     texts.find(|text| text.parse::<f64>().is_ok_and(|shown| shown < least)).unwrap_or_else(|| value.to_string())
 }
 

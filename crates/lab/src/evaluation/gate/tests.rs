@@ -75,9 +75,9 @@ fn a_drop_may_reach_its_bound() {
     assert_eq!(of(&[]), [said.replace("0.05", "0")]);
     assert!(failures(&[], &[], Some(&now), &before).is_empty(), "a rise");
     // The other values are better, so their mean hides the lost ones.
-    let none = failures(&[], &[], Some(&now), &[&[None; 2], &before[2..]].concat());
+    let none = failures(&[], &[], Some(&now), &[&[None; 2][..], &before[2..]].concat());
     assert_eq!(none, ["moi nDCG@10 has no value on 2 questions that had one"]);
-    assert!(failures(&[], &[], Some(&[&[None], &now[1..]].concat()), &before).is_empty(), "a new value");
+    assert!(failures(&[], &[], Some(&[&[None][..], &now[1..]].concat()), &before).is_empty(), "a new value");
 }
 
 #[test]
