@@ -47,7 +47,7 @@ fn lists(path: &Path, last: bool) {
         }
         format!("{list}\n")
     };
-    std::fs::write(path, (0..6).map(line).collect::<String>()).unwrap();
+    std::fs::write(path, (0..12).map(line).collect::<String>()).unwrap();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_comparison_has_a_gate() {
     assert_eq!(code(&tolerated), Some(0), "{}", error(&tolerated));
     // Refused with the reason, before a question is asked.
     for (more, said) in [
-        (vec!["--baseline", &baseline, "--limit", "3"], "--baseline: has other questions: 6 instead of 3"),
+        (vec!["--baseline", &baseline, "--limit", "3"], "--baseline: has other questions: 12 instead of 3"),
         (vec!["--baseline", &baseline, "--relevance-threshold", "0.7"], "relevance_threshold (stored 0.5, now 0.7)"),
         (vec!["--baseline", &baseline, "--method", "query-generation"], "has no system \"query-generation\""),
         (vec!["--baseline", &junit], "junit.xml: invalid JSON"),
@@ -114,22 +114,22 @@ fn a_comparison_has_a_gate() {
 }
 
 /// The scripted generator repeats the letter of the first passage: z if that is the supporting one.
-fn questions(path: &Path, supporting: usize) {
+fn questions(path: &Path, count: usize, supporting: usize) {
     let line = |number: usize| {
         let mut passages: Vec<Value> = ["q", "v", "j"].map(|letter| json!({ "text": letter.repeat(200) })).to_vec();
         passages.insert(supporting, json!({ "text": "z".repeat(200), "supporting": true }));
         let answers: Vec<String> = (1..20).map(|length| "z".repeat(length)).collect();
         json!({ "id": format!("q{number}"), "question": "zzj", "answers": answers, "passages": passages })
     };
-    std::fs::write(path, (0..3).map(|number| format!("{}\n", line(number))).collect::<String>()).unwrap();
+    std::fs::write(path, (0..count).map(|number| format!("{}\n", line(number))).collect::<String>()).unwrap();
 }
 
 #[test]
 fn an_evaluation_has_a_gate_on_labels_and_on_answers() {
     let (runtime, folder) = (tokio::runtime::Runtime::new().unwrap(), Folder::new());
     let server = scripted(&runtime);
-    questions(&folder.path("first.jsonl"), 0);
-    questions(&folder.path("second.jsonl"), 1);
+    questions(&folder.path("first.jsonl"), 12, 0);
+    questions(&folder.path("second.jsonl"), 12, 1);
     let asked = |data: &str, out: &str, more: &[&str]| {
         let (data, out) = (folder.name(data), folder.name(out));
         run(&[&program::arguments(&data, &out)[..], &["--server", &server.address], more].concat())
@@ -159,6 +159,12 @@ fn an_evaluation_has_a_gate_on_labels_and_on_answers() {
     assert_eq!(output.status.code(), Some(3), "{}", error(&output));
     let said = error(&output);
     assert!(said.contains("given token-f1 fell from ") && !said.contains("containment fell"), "{said}");
+    // A question is refused, so the values are incomplete.
+    let refused = json!({ "id": "none", "question": "Who?", "answers": ["x"], "passages": [] });
+    std::fs::write(folder.path("more.jsonl"), format!("{}{refused}\n", folder.text("first.jsonl"))).unwrap();
+    let output = asked("more.jsonl", "e", &[&answers[..], &["--save-baseline", &folder.name("more.json")]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert!(!folder.path("more.json").exists(), "{}", error(&output));
     let other = asked("second.jsonl", "d", &["--save-baseline", &baseline, "--baseline", &folder.name("none")]);
     assert!(error(&other).contains("write one with --save-baseline"), "{}", error(&other));
     runtime.block_on(server.stop());
@@ -168,7 +174,7 @@ fn an_evaluation_has_a_gate_on_labels_and_on_answers() {
 fn answers_are_evaluated_without_labels() {
     let (runtime, folder) = (tokio::runtime::Runtime::new().unwrap(), Folder::new());
     let server = scripted(&runtime);
-    questions(&folder.path("q.jsonl"), 1);
+    questions(&folder.path("q.jsonl"), 3, 1);
     let asked = |out: &str, more: &[&str]| {
         let (data, out) = (folder.name("q.jsonl"), folder.name(out));
         run(&[&program::arguments(&data, &out)[..], &["--server", &server.address], more].concat())

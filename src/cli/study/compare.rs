@@ -134,5 +134,5 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     following.finish();
     let (finished, judged) = finished?;
     let shown = args.study.show(&finished, "requests");
-    args.gate.finish(&judged).and(shown)
+    args.gate.finish(&judged, shown)
 }

@@ -181,10 +181,11 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     telemetry::install(&config, true);
     let mut settings = args.settings()?;
     let gate = args.gate.gate(settings.statistics)?;
-    if settings.metrics.is_empty() && !gate.metrics().is_empty() {
+    let bounded = gate.metrics()?;
+    if settings.metrics.is_empty() && !bounded.is_empty() {
         settings.metrics = default_metrics();
     }
-    settings.metrics.extend(gate.metrics());
+    settings.metrics.extend(bounded);
     let mut data = args.sources().load()?;
     output::warn(&data.warnings);
     let blank: usize = data.queries.iter().map(|query| query.blank).sum();
@@ -223,5 +224,5 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     }
     let shown =
         shared::written(&finished, &format!("{} of {questions} questions were not evaluated", finished.refused));
-    args.gate.finish(&judged).and(shown)
+    args.gate.finish(&judged, shown)
 }

@@ -23,7 +23,7 @@ pub(super) struct GateArgs {
     /// lies below -VALUE. May be repeated, as METRIC=VALUE; without METRIC it is the verdict's metric [default: 0].
     #[arg(long, value_name = "[[SYSTEM:]METRIC=]VALUE", requires = "baseline", value_parser = fall)]
     max_drop: Vec<Bound>,
-    /// Write the values of this run as a baseline, unless the gate fails.
+    /// Write the values of this run as a baseline, unless the gate fails or a question is refused.
     #[arg(long, value_name = "FILE")]
     save_baseline: Option<PathBuf>,
     /// Write the checks as JUnit XML.
@@ -60,8 +60,9 @@ impl GateArgs {
         Ok(gate)
     }
 
-    /// Writes the files, says the outcome, and fails if a bound does not hold.
-    pub(super) fn finish(&self, judged: &Judged) -> Result<(), Failure> {
+    /// Writes the files, says the outcome, and fails if a bound does not hold, or else as the command does: `outcome`. A
+    /// failed command saves no baseline.
+    pub(super) fn finish(&self, judged: &Judged, outcome: Result<(), Failure>) -> Result<(), Failure> {
         if let Some(path) = &self.junit {
             study::write(path, &judged.junit())?;
         }
@@ -79,6 +80,7 @@ impl GateArgs {
         if !judged.checks.is_empty() {
             output::complain(&judged.sentence());
         }
+        outcome?;
         match &self.save_baseline {
             Some(path) => Ok(judged.baseline.write(path)?),
             None => Ok(()),

@@ -154,17 +154,21 @@ async fn answer(
         line.warnings.extend(answer.warnings);
     }
     let text = ranked.answer.clone().unwrap_or_default();
-    // An answer without a statement or without passages has no citations to check.
-    if plan.checks_citations() && !context.is_empty() && !statements(&text).is_empty() {
+    if !plan.checks_citations() {
+        return Ok(seconds.unwrap_or_default());
+    }
+    // An answer without a statement or without passages has no citations to check, and both scores are 0.
+    let mut scores = [0.0; 2];
+    if !context.is_empty() && !statements(&text).is_empty() {
         // ALCE judges statements without the question.
         let request = CitationRequest { answer: text, passages: context, ..CitationRequest::default() };
         let checked = backend.client.check_citations(&request).await?;
         // As in ALCE's program, an answer without citations has precision 0.
-        let scores = [checked.recall, checked.precision.unwrap_or(0.0)];
-        ranked.end_to_end.extend(CITATION_SCORES.map(str::to_owned).into_iter().zip(scores));
+        scores = [checked.recall, checked.precision.unwrap_or(0.0)];
         line.judged_pairs += checked.judged_pairs;
         line.warnings.extend(checked.warnings);
     }
+    ranked.end_to_end.extend(CITATION_SCORES.map(str::to_owned).into_iter().zip(scores));
     Ok(seconds.unwrap_or_default())
 }
 

@@ -40,7 +40,30 @@ fn names() -> [&'static str; OF_RANKINGS] {
     std::array::from_fn(|at| if at == NDCG { "nDCG@10" } else { MEASURES[at].name })
 }
 
-/// The values of each series of [`subject`], by question.
+/// The values of each series of [`subject`], by question. nDCG in the list is 0 if the list lost every relevant passage
+/// of the collection: without a value, the mean over the other questions could rise.
 pub(super) fn values(rows: &[Row]) -> Vec<Vec<Option<f64>>> {
-    rows.iter().flat_map(|row| row.by_question.clone()).collect()
+    let of = |row: &Row| {
+        let mut measured = row.by_question.clone();
+        if let [in_list, of_all, ..] = &mut measured[..] {
+            for (in_list, of_all) in in_list.iter_mut().zip(of_all) {
+                *in_list = in_list.or(*of_all);
+            }
+        }
+        measured
+    };
+    rows.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second list lost its relevant passages. The third question was refused.
+    #[test]
+    fn a_list_without_its_relevant_passages_counts_0() {
+        let by_question = vec![vec![Some(0.5), None, None], vec![Some(0.25), Some(0.0), None]];
+        let row = Row { by_question, ..Row::named("moi") };
+        assert_eq!(values(&[row]), [[Some(0.5), Some(0.0), None], [Some(0.25), Some(0.0), None]]);
+    }
 }

@@ -54,8 +54,8 @@ impl Writer<'_> {
         let group = self.group;
         let verdict = (!is_first).then(|| group.verdict.sentence.clone());
         let mut text = vec![format!(
-            "{} questions with {} passages. {} of them have no relevant passage in their list and are left out of the measures of \
-             rankings.",
+            "{} questions with {} passages. {} of them have no relevant passage in their list and are left out of nDCG@10 in the \
+             list. In the other measures of rankings they count 0 if the collection has relevant passages.",
             group.questions,
             group.passages,
             group.questions - group.ranked

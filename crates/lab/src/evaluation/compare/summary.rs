@@ -1,7 +1,7 @@
 //! Summary of the rankings: measures by row, differences, and the quality of scores.
 //!
-//! A question counts in the measures of rankings only if its list holds a relevant passage: otherwise all orders are
-//! equal. Tokens, seconds and scores count on every question that the method answered.
+//! A question counts in nDCG in the list only if its list holds a relevant passage: otherwise all orders are equal. In
+//! the other measures of rankings a list without relevant passages counts 0 if the collection has some. Tokens, seconds and scores count on every question that the method answered.
 
 use rayon::prelude::*;
 
@@ -145,7 +145,9 @@ fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Op
     let labels = &question.list.labels;
     let found = labels.iter().filter(|label| **label >= threshold).count();
     if found == 0 {
-        return [None; OF_RANKINGS];
+        // The retriever missed every relevant passage of the collection, or there is none.
+        let missed = question.list.relevant.filter(|relevant| *relevant > 0).map(|_| 0.0);
+        return [None, missed, missed, missed, missed];
     }
     let ranked: Vec<f64> = order.iter().filter_map(|&index| labels.get(index).copied()).collect();
     let listed = Ranking::of_labels(&ranked);
@@ -236,14 +238,16 @@ mod tests {
             assert!((one.unwrap() - expected).abs() < 1e-12, "{found:?}");
         }
         // Without the collection's count, recall divides by the list's, and nDCG of all judged is undefined.
-        let list = LabelledList { relevant: None, ..question.list.clone() };
+        let list = LabelledList { relevant: None, ..question.list };
         let found = ranking_measures(&Question { list, ..Question::default() }, &[1, 3, 0, 2], 0.5);
         assert_eq!(found, [Some(1.0), None, Some(1.0), Some(1.0), Some(1.0)]);
-        let list = LabelledList { labels: vec![0.0; 4], ..question.list };
-        assert_eq!(
-            ranking_measures(&Question { list, ..Question::default() }, &[0, 1, 2, 3], 0.5),
-            [None; OF_RANKINGS]
-        );
+        // A list without relevant passages counts 0 if the collection has some.
+        let without = |relevant: Option<usize>| {
+            let list = LabelledList { labels: vec![0.0; 4], relevant, ..LabelledList::default() };
+            ranking_measures(&Question { list, ..Question::default() }, &[0, 1, 2, 3], 0.5)
+        };
+        assert_eq!(without(Some(4)), [None, Some(0.0), Some(0.0), Some(0.0), Some(0.0)]);
+        assert_eq!((without(Some(0)), without(None)), ([None; OF_RANKINGS], [None; OF_RANKINGS]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`Gate::floors`]: the mean over questions must reach the bound.
 //! - [`Gate::drops`]: fails if the bootstrap interval of the mean paired difference, new minus baseline, lies wholly below
 //!   the negative bound. A drop within noise therefore passes, and so does a real drop that too few questions show.
+//!   It also fails if a question with a value in the baseline has none now.
 //!
 //! [`Gate::check`] refuses a baseline of other questions, metrics or methods before the first question is asked.
 //! [`Checked::judge`] then applies the bounds to the measured values.
@@ -21,6 +22,9 @@ use crate::study::StudyError;
 use crate::study::mean::{Gain, mean_of};
 use engine::types::Annotator;
 use numeric::mean;
+
+/// Fewer differences cannot be told from noise: their bootstrap intervals are too narrow.
+const LEAST_QUESTIONS: usize = 10;
 
 /// Differences of sums in floating point that do not count.
 const ROUNDING: f64 = 1e-12;
@@ -142,6 +146,12 @@ pub struct Judged {
     pub baseline: Baseline,
 }
 
+/// The value with three digits, or with as many as show that it is below the bound.
+fn shown_below(value: f64, least: f64) -> String {
+    let mut texts = (3..16_usize).map(|digits| format!("{value:.digits$}"));
+    texts.find(|text| text.parse::<f64>().is_ok_and(|shown| shown < least)).unwrap_or_else(|| value.to_string())
+}
+
 fn refused<T>(option: &str, problem: &str) -> Result<T, StudyError> {
     Err(StudyError::Input(format!("{option}: {problem}")))
 }
@@ -185,8 +195,23 @@ impl Subject {
 
 impl Gate {
     /// The rank metrics that the bounds name.
-    pub fn metrics(&self) -> Vec<Metric> {
-        self.floors.iter().chain(&self.drops).filter_map(Bound::metric).collect()
+    ///
+    /// # Errors
+    /// [`StudyError::Input`] if a metric is not a mean over questions.
+    pub fn metrics(&self) -> Result<Vec<Metric>, StudyError> {
+        let mut metrics = Vec::new();
+        for (option, bounds) in [("--fail-under", &self.floors), ("--max-drop", &self.drops)] {
+            for metric in bounds.iter().filter_map(Bound::metric) {
+                if !metric.is_mean() {
+                    return refused(
+                        option,
+                        &format!("{metric} is not a mean over questions: `rerankd metrics` has it"),
+                    );
+                }
+                metrics.push(metric);
+            }
+        }
+        Ok(metrics)
     }
 
     /// True if there is something to check.
@@ -213,7 +238,13 @@ impl Gate {
             let unnamed = [Bound { name: String::new(), value: 0.0 }];
             for bound in if self.drops.is_empty() { &unnamed } else { &self.drops[..] } {
                 for series in subject.select("--max-drop", &bound.name)? {
+                    let Series { system, metric, .. } = &subject.series[series];
                     let before = baseline.values_of(&subject.series[series])?.to_vec();
+                    let count = before.iter().flatten().count();
+                    if count < LEAST_QUESTIONS {
+                        let problem = format!("{system} {metric} has a value on {count} questions");
+                        return refused("--baseline", &format!("{problem}, at least {LEAST_QUESTIONS} are needed"));
+                    }
                     rules.push(Rule { series, limit: Limit::Drop { most: bound.value, before } });
                 }
             }
@@ -239,18 +270,22 @@ impl Checked {
                 let found = mean_of(now, &self.statistics);
                 let failure = match found.value {
                     None => Some(format!("{name} has no value on any question")),
-                    Some(value) if value < least - ROUNDING => Some(format!("{name} is {value:.3}, below {least}")),
+                    Some(value) if value < least - ROUNDING => {
+                        Some(format!("{name} is {}, below {least}", shown_below(value, *least)))
+                    }
                     Some(_) => None,
                 };
                 (format!("at least {least}"), found.cell(3), failure)
             }
             Limit::Drop { most, before } => {
+                let lost = before.iter().zip(now).filter(|(before, now)| before.is_some() && now.is_none()).count();
                 let both = before.iter().zip(now).filter_map(|(before, now)| before.zip(*now));
                 let (before, now): (Vec<f64>, Vec<f64>) = both.unzip();
                 let compared = self.statistics.compare(&before, &now);
                 let cell = Gain::new(&compared, None).cell();
                 let failure = match compared.interval {
-                    None => Some(format!("{name} cannot be compared: fewer than two questions have both values")),
+                    _ if lost > 0 => Some(format!("{name} has no value on {lost} questions that had one")),
+                    None => Some(format!("{name} cannot be compared: its difference has no interval")),
                     Some(interval) if interval.high < -most - ROUNDING => Some(format!(
                         "{name} fell from {:.3} to {:.3}, more than {most} beyond noise: {cell}",
                         mean(&before),

@@ -59,13 +59,14 @@ fn a_mean_must_reach_its_bound() {
     let now = [Some(0.2), None, Some(0.1)];
     assert!(failures(&["nDCG@10=0.15"], &[], None, &now).is_empty());
     assert_eq!(failures(&["ndcg_cut_10=0.16"], &[], None, &now), ["moi nDCG@10 is 0.150, below 0.16"]);
+    assert_eq!(failures(&["nDCG@10=0.8"], &[], None, &[Some(0.79999)]), ["moi nDCG@10 is 0.79999, below 0.8"]);
     assert_eq!(failures(&["MRR=0"], &[], None, &[None, None]), ["moi MRR has no value on any question"]);
 }
 
 /// All differences are -0.1, so the interval has no width.
 #[test]
 fn a_drop_may_reach_its_bound() {
-    let (before, now) = (some(&[0.9, 0.8, 0.7]), some(&[0.8, 0.7, 0.6]));
+    let (before, now) = (some(&[0.9, 0.8, 0.7].repeat(4)), some(&[0.8, 0.7, 0.6].repeat(4)));
     let of = |drops: &[&str]| failures(&[], drops, Some(&before), &now);
     let said = "moi nDCG@10 fell from 0.800 to 0.700, more than 0.05 beyond noise: -0.100 [-0.100, -0.100]";
     assert_eq!(of(&["nDCG@10=0.05"]), [said]);
@@ -73,8 +74,10 @@ fn a_drop_may_reach_its_bound() {
     // Without a bound the main metric must not drop.
     assert_eq!(of(&[]), [said.replace("0.05", "0")]);
     assert!(failures(&[], &[], Some(&now), &before).is_empty(), "a rise");
-    let none = failures(&[], &[], Some(&before), &[Some(0.5), None, None]);
-    assert_eq!(none, ["moi nDCG@10 cannot be compared: fewer than two questions have both values"]);
+    // The other values are better, so their mean hides the lost ones.
+    let none = failures(&[], &[], Some(&now), &[&[None; 2][..], &before[2..]].concat());
+    assert_eq!(none, ["moi nDCG@10 has no value on 2 questions that had one"]);
+    assert!(failures(&[], &[], Some(&[&[None][..], &now[1..]].concat()), &before).is_empty(), "a new value");
 }
 
 #[test]
@@ -95,11 +98,14 @@ fn bounds_name_metrics_of_every_system_or_of_one() {
     assert_eq!((select(None, "token-f1/ndcg@10"), select(None, "token-f1")), (Some(vec![1]), Some(vec![2])));
     assert_eq!((bound("token-f1=1").metric(), bound("accuracy=1").metric()), (None, None));
     assert_eq!(bound("moi:provenance/ndcg@5=1").metric(), "nDCG@5".parse().ok());
+    let gate = Gate { floors: vec![bound("gm_map=0.1")], ..Gate::default() };
+    let refused = gate.metrics().unwrap_err().to_string();
+    assert!(refused.starts_with("--fail-under: GMAP is not a mean"), "{refused}");
 }
 
 #[test]
 fn unlike_things_are_not_compared_and_changes_are_named() {
-    let baseline = Baseline::of(&subject(2), &vec![some(&[0.5, 0.5]); 3]);
+    let baseline = Baseline::of(&subject(12), &vec![some(&[0.5; 12]); 3]);
     let gate = |drops: &[&str], baseline: Baseline| Gate {
         drops: drops.iter().map(|text| bound(text)).collect(),
         baseline: Some(baseline),
@@ -112,28 +118,33 @@ fn unlike_things_are_not_compared_and_changes_are_named() {
     };
     let refused = |now: Subject| gate(&[], baseline.clone()).check(now).unwrap_err().to_string();
     assert_eq!(
-        refused(with("study", "evaluate", subject(2))),
+        refused(with("study", "evaluate", subject(12))),
         "--baseline: is of the command \"compare\", this one is \"evaluate\""
     );
     let other = |questions| Subject { fingerprint: "of others".to_owned(), ..subject(questions) };
-    assert_eq!(refused(other(3)), "--baseline: has other questions: 2 instead of 3");
-    assert!(refused(other(2)).contains("the ids are equal, but texts"));
-    let renamed = Subject { questions: vec!["q0".to_owned(), "x".to_owned()], ..other(2) };
+    assert_eq!(refused(other(3)), "--baseline: has other questions: 12 instead of 3");
+    assert!(refused(other(12)).contains("the ids are equal, but texts"));
+    let mut renamed = other(12);
+    renamed.questions[1] = "x".to_owned();
     assert!(refused(renamed).ends_with("\"q1\" instead of \"x\""));
-    let task = refused(with("task", "dialogue", subject(2)));
+    let task = refused(with("task", "dialogue", subject(12)));
     assert_eq!(task, "--baseline: its metrics mean something else: task (stored \"short-answer\", now \"dialogue\")");
-    let mut method = subject(2);
+    let mut method = subject(12);
     method.series[1].system = "cascade".to_owned();
     assert_eq!(refused(method), "--baseline: has no system \"cascade\", only given, moi");
-    let mut metric = subject(2);
+    let mut metric = subject(12);
     metric.series[1].metric = "nDCG@5".to_owned();
     assert_eq!(refused(metric), "--baseline: has no metric \"nDCG@5\", only MRR, nDCG@10");
     let without = Gate { statistics: Statistics { resamples: 0, ..STATISTICS }, ..gate(&[], baseline.clone()) };
-    assert!(without.check(subject(2)).unwrap_err().to_string().contains("--baseline: needs intervals"));
+    assert!(without.check(subject(12)).unwrap_err().to_string().contains("--baseline: needs intervals"));
+    // A value on nine of twelve questions.
+    let few = Baseline::of(&subject(12), &vec![[vec![None; 3], some(&[0.5; 9])].concat(); 3]);
+    let said = "--baseline: moi nDCG@10 has a value on 9 questions, at least 10 are needed";
+    assert_eq!(gate(&[], few).check(subject(12)).unwrap_err().to_string(), said);
     // Another model, program or list of methods is what a gate is for.
-    let now = with("methods", "moi, cascade", with("generator_sha256", "cd", subject(2)));
+    let now = with("methods", "moi, cascade", with("generator_sha256", "cd", subject(12)));
     let old = serde_json::to_string(&baseline).unwrap().replace(env!("CARGO_PKG_VERSION"), "0.0.0");
-    let judged = gate(&[], serde_json::from_str(&old).unwrap()).check(now).unwrap().judge(&vec![some(&[0.5, 0.5]); 3]);
+    let judged = gate(&[], serde_json::from_str(&old).unwrap()).check(now).unwrap().judge(&vec![some(&[0.5; 12]); 3]);
     assert_eq!(judged.changes[0], "generator_sha256 (stored \"ab\", now \"cd\")");
     assert!(judged.changes[1].starts_with("program (stored \"rerankd 0.0.0\", now "), "{:?}", judged.changes);
     assert_eq!((judged.passed(), judged.changes.len()), (true, 2));
