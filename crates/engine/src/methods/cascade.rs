@@ -25,7 +25,7 @@ use crate::fusion::certainty;
 use crate::fusion::mixture::Fusion;
 use crate::prompt::Language;
 use crate::types::{
-    EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, ScoreParts,
+    DedupMode, EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, ScoreParts,
 };
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
@@ -137,9 +137,12 @@ impl Running {
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
         let comparable = self.fusion.as_ref().map_or(usize::MAX, |fusion| fusion.comparable);
         let with_cosines = self.fusion.as_ref().is_some_and(|fusion| fusion.report.embedding.is_some());
-        let RerankRequest { top_n, read_all, .. } = self.task.request;
+        let RerankRequest { top_n, read_all, dedup, .. } = self.task.request;
+        // Near-duplicates are found after the ranking, so passages of later ranks may be among the first places.
+        let finds_duplicates = dedup.is_some_and(|dedup| dedup.mode != DedupMode::Off);
+        let top = if finds_duplicates { usize::MAX } else { top_n.unwrap_or(usize::MAX) };
         let thorough = read_all || !with_cosines;
-        let most = read_at_most(self.free.len(), top_n.unwrap_or(usize::MAX), thorough);
+        let most = read_at_most(self.free.len(), top, thorough);
         self.read = self.free[..most.min(comparable)].to_vec();
     }
 
