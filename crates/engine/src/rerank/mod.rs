@@ -337,11 +337,12 @@ impl Reranker {
         let answer = if request.auto_k || request.dedup.is_some() {
             // The sums over a long list, and the words of its texts, take milliseconds.
             let (request, copies) = (request.clone(), job.copies.clone());
-            let work =
-                move |_: &Call| place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies));
+            let work = move |call: &Call| {
+                place(call, (&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))
+            };
             call.compute(work).await?
         } else {
-            place((&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
+            place(call, (&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
         };
         let other_tokens = if request.method().passage_model().is_some() { usage.tokens } else { 0 };
         Ok(Ranked { answer, single, other_tokens })
