@@ -221,8 +221,14 @@ fn fit<'a>(
     }
 }
 
-/// Writes passages with as many words of the passage `cut` as fit; `None` if too few fit.
+/// Writes passages with as many words of the passage `cut` as fit; `None` if too few fit. The passage is not cut if its
+/// whole text fits.
 fn begin<'a>(writer: &Writer<'_>, mut sources: Vec<Source<'a>>, cut: usize) -> Option<Fitting<'a>> {
+    let written = writer.write(&sources);
+    if written.size <= writer.most() {
+        // The costs of passages do not add up exactly to the size of the text.
+        return Some(Fitting { written, sources, cut: None });
+    }
     let place = sources.iter().position(|source| source.index == cut)?;
     let whole = sources[place].text;
     let ends = word_ends(whole);
