@@ -25,7 +25,8 @@ use crate::fusion::certainty;
 use crate::fusion::mixture::Fusion;
 use crate::prompt::Language;
 use crate::types::{
-    DedupMode, EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, ScoreParts,
+    DedupMode, EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme,
+    ScoreParts,
 };
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
