@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::models::{Models, ServedGenerator};
-use crate::rerank::{Reranker, arrange};
+use crate::rerank::{ALL_DROPPED, RANKED_LAST, Reranker, arrange};
 use crate::types::{
     BuiltContext, ContextPassage, ContextRequest, ContextSize, Dedup, DedupMode, EngineError, LeftOut, Passage, Ranked,
     RerankRequest, Reranked, read_as,
@@ -360,7 +360,9 @@ fn write(
     }
     chosen.iter().for_each(|source| reasons[source.index] = None);
     let ranks: Vec<usize> = results().map(|result| result.index).filter(|index| reasons[*index].is_none()).collect();
-    let mut warnings = ranked.warnings.clone();
+    // A context has no passages without text, and whole texts if compression left none.
+    let holds = |warning: &&String| !warning.ends_with(RANKED_LAST) && *warning != ALL_DROPPED;
+    let mut warnings: Vec<String> = ranked.warnings.iter().filter(holds).cloned().collect();
     let arrangement = crate::rerank::arrange(reader, &request.ranking, &ranks, &mut Vec::new())?;
     if chosen.is_empty() {
         warnings.push(empty(&reasons).to_owned());

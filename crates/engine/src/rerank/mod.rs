@@ -31,11 +31,12 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use blanks::Blanks;
 pub use blanks::places_of;
+pub(crate) use blanks::{Blanks, RANKED_LAST};
 use budget::Reserved;
 pub(crate) use check::check_request;
 use check::repeated_id;
+pub(crate) use compress::ALL_DROPPED;
 use compressor::Compressor;
 pub use copies::Copies;
 use driver::{Driven, Driver};
