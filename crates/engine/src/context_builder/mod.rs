@@ -57,7 +57,7 @@ impl ContextRequest {
             return invalid("request.utility", "a context does not measure it: send it to Rerank".into());
         }
         if self.ranking.dedup.is_some_and(|dedup| dedup.mode == DedupMode::PushDown) {
-            return invalid("request.dedup.mode", "must be ONE_PLACE or OFF in a context".into());
+            return invalid("request.dedup.mode", "near-duplicates cannot be pushed down in a context".into());
         }
         self.ranking.check_options().map_err(|error| error.under("request"))
     }
