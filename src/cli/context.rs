@@ -143,7 +143,7 @@ pub(super) async fn run(args: ContextArgs, settings: &SettingsArgs) -> Result<()
     match args.format {
         Format::Json => output::json(&document(&built)),
         Format::Text => {
-            output::complain(&summary(&built, request.ranking.passages.len()));
+            output::complain(&summary(&built, request.size, request.ranking.passages.len()));
             built.warnings.iter().for_each(|warning| output::complain(warning));
             output::print(&if built.text.is_empty() { String::new() } else { format!("{}\n", built.text) })
         }
@@ -151,20 +151,24 @@ pub(super) async fn run(args: ContextArgs, settings: &SettingsArgs) -> Result<()
 }
 
 /// One line about the context, for people.
-fn summary(built: &v1::BuildContextResponse, all: usize) -> String {
+fn summary(built: &v1::BuildContextResponse, size: ContextSize, all: usize) -> String {
     let reasons = [
-        (v1::LeftOutReason::Budget, "do not fit"),
-        (v1::LeftOutReason::Duplicate, "are near-duplicates"),
-        (v1::LeftOutReason::Source, "exceed --max-per-source"),
-        (v1::LeftOutReason::Ranking, "were not wanted"),
-        (v1::LeftOutReason::Empty, "are empty"),
+        (v1::LeftOutReason::Duplicate, ["near-duplicate", "near-duplicates"]),
+        (v1::LeftOutReason::Budget, ["over budget"; 2]),
+        (v1::LeftOutReason::Source, ["over --max-per-source"; 2]),
+        (v1::LeftOutReason::Ranking, ["left out by the ranking"; 2]),
+        (v1::LeftOutReason::Empty, ["without text"; 2]),
     ];
-    let counted = reasons.into_iter().filter_map(|(reason, said)| {
-        let count = built.left_out.iter().filter(|one| one.reason() == reason).count();
-        (count > 0).then(|| format!(", {count} {said}"))
+    let counted = reasons.into_iter().filter_map(|(reason, [one, many])| {
+        let count = built.left_out.iter().filter(|passage| passage.reason() == reason).count();
+        (count > 0).then(|| format!(", {count} {}", if count == 1 { one } else { many }))
     });
     let left_out: String = counted.collect();
-    format!("{} tokens: {} of {all} passages{left_out}", built.tokens, built.passages.len())
+    let (size, unit) = match size {
+        ContextSize::Tokens(_) => (built.tokens, "tokens"),
+        ContextSize::Characters(_) => (built.characters, "characters"),
+    };
+    format!("{size} {unit}: {} of {all} passages{left_out}", built.passages.len())
 }
 
 /// The context as JSON, with the names of the protocol.
@@ -201,7 +205,9 @@ mod tests {
         let left_out =
             vec![one(v1::LeftOutReason::Budget), one(v1::LeftOutReason::Duplicate), one(v1::LeftOutReason::Budget)];
         let passages = vec![v1::ContextPassage::default()];
-        let built = v1::BuildContextResponse { tokens: 7, passages, left_out, ..Default::default() };
-        assert_eq!(summary(&built, 4), "7 tokens: 1 of 4 passages, 2 do not fit, 1 are near-duplicates");
+        let built = v1::BuildContextResponse { tokens: 7, characters: 30, passages, left_out, ..Default::default() };
+        let shown = [ContextSize::Tokens(9), ContextSize::Characters(40)].map(|size| summary(&built, size, 4));
+        assert_eq!(shown[0], "7 tokens: 1 of 4 passages, 1 near-duplicate, 2 over budget");
+        assert_eq!(shown[1], "30 characters: 1 of 4 passages, 1 near-duplicate, 2 over budget");
     }
 }

@@ -24,7 +24,7 @@ fn a_context_is_the_text_alone_or_json() {
     let text = document["text"].as_str().unwrap();
     assert_eq!(String::from_utf8_lossy(&shown.stdout), format!("{text}\n"));
     assert!(text.starts_with("[1] Arden\n"), "{text}");
-    assert!(error(&shown).contains("are near-duplicates"), "{}", error(&shown));
+    assert!(error(&shown).contains("1 near-duplicate"), "{}", error(&shown));
     let tokens = document["tokens"].as_u64().unwrap();
     assert!((1..=40).contains(&tokens), "{tokens}");
     let first = &document["passages"][0];
@@ -40,7 +40,7 @@ fn a_context_is_the_text_alone_or_json() {
 fn mistakes_are_found_before_a_model_is_loaded() {
     let rows: [(&[&str], &str); 4] = [
         (&["--template", "{body}"], "template: byte 0: unknown field \"body\""),
-        (&["--dedup", "push-down"], "dedup.mode: must be ONE_PLACE or OFF"),
+        (&["--dedup", "push-down"], "dedup.mode: near-duplicates cannot be pushed down in a context"),
         (&["--ratio", "0.5"], "need --compress"),
         (&["--max-tokens", "5", "--max-characters", "5"], "cannot be used with"),
     ];

@@ -17,7 +17,7 @@ const ROUNDING: f64 = 1e-9;
 type WordPair = (usize, u64);
 
 /// For each text, the first earlier text that it repeats and that repeats none itself; `None` if there is none. Texts
-/// are equal if they differ only in case, punctuation and spaces. `check` runs before each text and
+/// count as copies if they have the same word pairs, without case and punctuation. `check` runs before each text and
 /// each comparison, and may end the work.
 pub fn repeated<E>(
     texts: &[String],

@@ -181,7 +181,7 @@ impl LiveMeter {
             ..Passage::default()
         };
         (place < feed.options.sample_ratio).then(|| UtilityRequest {
-            question: request.query.clone(),
+            question: beginning(&request.query),
             passages: request.passages.iter().map(passage).collect(),
             list: true,
             truncate: Some(true),

@@ -1,8 +1,8 @@
 //! The passages of a context: the greatest total value within a budget.
 //!
 //! This is a knapsack problem. Two greedy orders are tried, by value per token and by value, and the better total wins.
-//! If the last passage may be cut, value per token is the best order. If not, the better total is at least half of the
-//! optimum. An exact solution would be no better: values are estimates, and the cost of a passage depends a little on
+//! Without a bound per source, value per token is the best order if the last passage may be cut. If it may not, the
+//! better total is at least half of the optimum. An exact solution would be no better: values are estimates, and the cost of a passage depends a little on
 //! its neighbours.
 
 use std::collections::HashMap;

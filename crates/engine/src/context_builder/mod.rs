@@ -12,12 +12,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::models::{Models, ServedGenerator};
-use crate::rerank::{Reranker, arrange};
+use crate::rerank::{ALL_DROPPED, RANKED_LAST, Reranker, arrange};
 use crate::types::{
     BuiltContext, ContextPassage, ContextRequest, ContextSize, Dedup, DedupMode, EngineError, LeftOut, Passage, Ranked,
     RerankRequest, Reranked, read_as,
 };
 use choice::{Candidate, Choice, choose};
+use numeric::real;
 use prefix_scheduler::call::Call;
 use prefix_scheduler::model::Tokenizer;
 use template::{Template, Values};
@@ -56,7 +57,7 @@ impl ContextRequest {
             return invalid("request.utility", "a context does not measure it: send it to Rerank".into());
         }
         if self.ranking.dedup.is_some_and(|dedup| dedup.mode == DedupMode::PushDown) {
-            return invalid("request.dedup.mode", "must be ONE_PLACE or OFF in a context".into());
+            return invalid("request.dedup.mode", "near-duplicates cannot be pushed down in a context".into());
         }
         self.ranking.check_options().map_err(|error| error.under("request"))
     }
@@ -171,6 +172,29 @@ struct Fitting<'a> {
     cut: Option<usize>,
 }
 
+impl Fitting<'_> {
+    /// The total value, if the passages were chosen among `sources`. A cut passage has a share of its value.
+    fn value(&self, sources: &[Source<'_>]) -> f64 {
+        let bytes = |index: usize| sources.iter().find(|source| source.index == index).map_or(0, |one| one.text.len());
+        let share = |source: &Source<'_>| {
+            let is_cut = self.cut == Some(source.index);
+            if is_cut { real(source.text.len()) / real(bytes(source.index).max(1)) } else { 1.0 }
+        };
+        self.sources.iter().map(|source| source.value * share(source)).sum()
+    }
+}
+
+/// Most of these passages that a context may hold, however large.
+fn allowed(sources: &[Source<'_>], most_per_source: usize) -> usize {
+    let mut of_title: HashMap<&str, usize> = HashMap::new();
+    let mut is_allowed = |title| {
+        let count = of_title.entry(title).or_default();
+        *count += 1;
+        *count <= most_per_source
+    };
+    sources.iter().filter(|source| source.title.is_empty() || is_allowed(source.title)).count()
+}
+
 /// The order in which chosen passages are written, from their order by rank.
 type Arrange<'a> = dyn Fn(&[usize]) -> Result<Vec<usize>, EngineError> + 'a;
 
@@ -221,8 +245,14 @@ fn fit<'a>(
     }
 }
 
-/// Writes passages with as many words of the passage `cut` as fit; `None` if too few fit.
+/// Writes passages with as many words of the passage `cut` as fit; `None` if too few fit. The passage is not cut if its
+/// whole text fits.
 fn begin<'a>(writer: &Writer<'_>, mut sources: Vec<Source<'a>>, cut: usize) -> Option<Fitting<'a>> {
+    let written = writer.write(&sources);
+    if written.size <= writer.most() {
+        // The costs of passages do not add up exactly to the size of the text.
+        return Some(Fitting { written, sources, cut: None });
+    }
     let place = sources.iter().position(|source| source.index == cut)?;
     let whole = sources[place].text;
     let ends = word_ends(whole);
@@ -285,15 +315,20 @@ fn write(
         Ok(arrange(reader, &request.ranking, chosen, &mut warnings)?.order)
     };
     let mut fitting = fit(call, &writer, &sources, most_per_source, &arrange, may_cut)?;
-    let complete = fitting.cut.is_none() && fitting.sources.len() == sources.len();
+    let complete = fitting.cut.is_none() && fitting.sources.len() == allowed(&sources, most_per_source);
     if let Some(report) = ranked.compression.as_ref().filter(|_| !complete) {
         let short: HashMap<usize, &str> = report.passages.iter().map(|one| (one.index, one.text.trim())).collect();
-        for source in &mut sources {
+        let mut shorter = sources.clone();
+        for source in &mut shorter {
             let text = short.get(&source.index).copied().unwrap_or_default();
             (source.compressed, source.text) = (text != source.text, text);
         }
-        sources.retain(|source| !source.text.is_empty());
-        fitting = fit(call, &writer, &sources, most_per_source, &arrange, may_cut)?;
+        shorter.retain(|source| !source.text.is_empty());
+        let of_shorter = fit(call, &writer, &shorter, most_per_source, &arrange, may_cut)?;
+        // Compression may drop passages that fit.
+        if of_shorter.value(&shorter) > fitting.value(&sources) {
+            (fitting, sources) = (of_shorter, shorter);
+        }
     }
     let Fitting { written, sources: chosen, cut } = fitting;
     let of: HashMap<usize, &Ranked> = results().map(|result| (result.index, result)).collect();
@@ -325,7 +360,9 @@ fn write(
     }
     chosen.iter().for_each(|source| reasons[source.index] = None);
     let ranks: Vec<usize> = results().map(|result| result.index).filter(|index| reasons[*index].is_none()).collect();
-    let mut warnings = ranked.warnings.clone();
+    // A context has no passages without text, and whole texts if compression left none.
+    let holds = |warning: &&String| !warning.ends_with(RANKED_LAST) && *warning != ALL_DROPPED;
+    let mut warnings: Vec<String> = ranked.warnings.iter().filter(holds).cloned().collect();
     let arrangement = crate::rerank::arrange(reader, &request.ranking, &ranks, &mut Vec::new())?;
     if chosen.is_empty() {
         warnings.push(empty(&reasons).to_owned());

@@ -1,5 +1,4 @@
 use super::*;
-use numeric::real;
 use prefix_scheduler::model::PromptFormat;
 use prefix_scheduler::plan::Token;
 use rand::seq::IndexedRandom;
@@ -151,6 +150,46 @@ fn spans_and_sizes_of_random_templates_and_texts_are_exact() {
         filled += usize::from(fitting.sources.len() > 1);
     }
     assert!(cuts > 500 && filled > 2_000, "{cuts} {filled}");
+}
+
+fn of_title(index: usize, title: &'static str) -> Source<'static> {
+    Source { index, id: "", title, text: "four", compressed: false, value: 2.0 }
+}
+
+#[test]
+fn a_bound_per_source_limits_what_a_context_may_hold() {
+    let sources: Vec<_> =
+        ["a", "b", "a", "", "", "a"].into_iter().enumerate().map(|(at, title)| of_title(at, title)).collect();
+    assert_eq!([1, 2, 3, usize::MAX].map(|most| allowed(&sources, most)), [4, 5, 6, 6]);
+    assert_eq!(allowed(&[], 1), 0);
+}
+
+#[test]
+fn a_cut_passage_has_a_share_of_its_value() {
+    let sources = [of_title(3, ""), of_title(5, "")];
+    let value = |text, cut| {
+        let chosen = vec![of_title(3, ""), Source { text, ..of_title(5, "") }];
+        Fitting { written: Written::default(), sources: chosen, cut }.value(&sources)
+    };
+    assert!((value("four", None) - 4.0).abs() < 1e-9);
+    assert!((value("f", Some(5)) - 2.5).abs() < 1e-9);
+}
+
+#[test]
+fn a_passage_whose_whole_text_fits_is_not_cut() {
+    let words = "one two three four five six seven eight nine ten eleven twelve";
+    let template = Template::new("{text}").unwrap();
+    let writer = |most: usize| Writer {
+        tokenizer: &Merging,
+        template: template.clone(),
+        separator: "",
+        size: ContextSize::Characters(most),
+    };
+    let sources = vec![Source { text: words, ..of_title(0, "") }];
+    let whole = begin(&writer(words.len()), sources.clone(), 0).unwrap();
+    assert_eq!((whole.written.text.as_str(), whole.cut), (words, None));
+    // Without a word, less than the least cut of 64 characters is left.
+    assert!(begin(&writer(words.len() - 1), sources, 0).is_none());
 }
 
 #[test]

@@ -25,7 +25,8 @@ use crate::fusion::certainty;
 use crate::fusion::mixture::Fusion;
 use crate::prompt::Language;
 use crate::types::{
-    EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme, ScoreParts,
+    DedupMode, EngineError, FusionMode, FusionReport, MoiOptions, Passage, RankingStage, RerankRequest, Role, Scheme,
+    ScoreParts,
 };
 use numeric::{descending, real};
 use prefix_scheduler::call::Call;
@@ -53,6 +54,13 @@ fn read_at_most(n: usize, top: usize, thorough: bool) -> usize {
         ..=3 => READ_FOR_THREE + more * 3 / 20,
         _ => READ + more * 3 / 20,
     })
+}
+
+/// The number of first ranks from which the caller's results come. Near-duplicates are found after the ranking, so any
+/// rank may then be among the results.
+fn ranks_wanted(request: &RerankRequest) -> usize {
+    let finds_duplicates = request.dedup.is_some_and(|dedup| dedup.mode != DedupMode::Off);
+    if finds_duplicates { usize::MAX } else { request.top_n.unwrap_or(usize::MAX) }
 }
 
 /// Utility in nats.
@@ -137,9 +145,9 @@ impl Running {
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
         let comparable = self.fusion.as_ref().map_or(usize::MAX, |fusion| fusion.comparable);
         let with_cosines = self.fusion.as_ref().is_some_and(|fusion| fusion.report.embedding.is_some());
-        let RerankRequest { top_n, read_all, .. } = self.task.request;
-        let thorough = read_all || !with_cosines;
-        let most = read_at_most(self.free.len(), top_n.unwrap_or(usize::MAX), thorough);
+        let request = &self.task.request;
+        let thorough = request.read_all || !with_cosines;
+        let most = read_at_most(self.free.len(), ranks_wanted(request), thorough);
         self.read = self.free[..most.min(comparable)].to_vec();
     }
 
@@ -432,6 +440,7 @@ impl Ranking for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Dedup;
 
     #[test]
     fn a_list_is_read_in_part() {
@@ -443,5 +452,16 @@ mod tests {
         .map(|lists| lists.into_iter().map(|(n, top, thorough)| read_at_most(n, top, thorough)).collect());
         assert_eq!(lists, [16, 16, 13, 10, 28, 25]);
         assert_eq!(counts, [20, 20, 24, 28, 0, 13]);
+    }
+
+    #[test]
+    fn near_duplicates_may_bring_any_rank_among_the_results() {
+        let wanted = |top_n, mode: Option<DedupMode>| {
+            let dedup = mode.map(|mode| Dedup { mode, ..Dedup::default() });
+            ranks_wanted(&RerankRequest { top_n, dedup, ..RerankRequest::default() })
+        };
+        assert_eq!([wanted(Some(3), None), wanted(Some(3), Some(DedupMode::Off))], [3, 3]);
+        let found = [DedupMode::OnePlace, DedupMode::PushDown].map(|mode| wanted(Some(3), Some(mode)));
+        assert_eq!((wanted(None, None), found), (usize::MAX, [usize::MAX; 2]));
     }
 }

@@ -8,6 +8,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::types::{EngineError, Passage, Ranked, RankingStage, RerankEvent, RerankRequest, Reranked};
 
+/// End of the warning of a ranking that returns passages without text.
+pub(crate) const RANKED_LAST: &str = "ranked last with the score 0";
+
 /// Most positions that a warning names.
 const NAMED: usize = 3;
 
@@ -88,7 +91,7 @@ impl Blanks {
                 *index = self.place(*index);
             }
         }
-        let then = if most == 0 { "left out" } else { "ranked last with the score 0" };
+        let then = if most == 0 { "left out" } else { RANKED_LAST };
         answer.warnings.extend(self.warning("passages", then));
         let lowest = answer.passages.iter().map(|passage| passage.utility).fold(0.0, f64::min);
         let left = most.saturating_sub(answer.passages.len());

@@ -13,6 +13,9 @@ use crate::types::{
 use numeric::real;
 use prefix_scheduler::call::{Call, Stage};
 
+/// Warning of a compression that left no text.
+pub(crate) const ALL_DROPPED: &str = "compression dropped every passage";
+
 /// Share of the tokens to keep if the request sets none.
 const RATIO: f64 = 0.5;
 
@@ -141,7 +144,7 @@ fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec
         (cut > 0).then(|| format!("{} cut to fit before compression", so_many(cut))),
         (unaligned > 0)
             .then(|| format!("{} compressed as one unit: the tokens do not spell the text", so_many(unaligned))),
-        none.then(|| "compression dropped every passage".to_owned()),
+        none.then(|| ALL_DROPPED.to_owned()),
     ]
     .into_iter()
     .flatten()

@@ -2,19 +2,20 @@
 
 use super::copies::Copies;
 use crate::duplicates::repeated;
-use crate::types::{Dedup, DedupMode, Ranked, RerankRequest};
-use std::convert::Infallible;
+use crate::types::{Dedup, DedupMode, EngineError, Ranked, RerankRequest};
+use prefix_scheduler::call::Call;
 
 /// The passages of ranked documents, whose near-duplicates share a place or come last. A near-duplicate of a document
-/// is a duplicate with all of its copies.
+/// is a duplicate with all of its copies. The work ends when the call stops.
 pub(super) fn deduplicated(
+    call: &Call,
     documents: Vec<Ranked>,
     request: &RerankRequest,
     copies: &Copies,
     dedup: Dedup,
-) -> Vec<Ranked> {
+) -> Result<Vec<Ranked>, EngineError> {
     let texts: Vec<String> = documents.iter().map(|document| request.passages[document.index].whole_text()).collect();
-    let Ok(repeats) = repeated(&texts, dedup.similarity, || Ok::<_, Infallible>(()));
+    let repeats = repeated(&texts, dedup.similarity, || call.check())?;
     let (mut first, mut place_of) = (Vec::new(), vec![0; documents.len()]);
     let mut others = Vec::new();
     for (rank, (document, repeats)) in documents.into_iter().zip(repeats).enumerate() {
@@ -38,7 +39,7 @@ pub(super) fn deduplicated(
         // Only known for neighbours of the ranking.
         passage.outranks_next = passage.outranks_next.filter(|_| ranks[1] == ranks[0] + 1);
     }
-    first.into_iter().map(|(_, passage)| passage).collect()
+    Ok(first.into_iter().map(|(_, passage)| passage).collect())
 }
 
 #[cfg(test)]
@@ -66,7 +67,8 @@ mod tests {
             duplicates: Vec::new(),
         };
         let documents = ranking.iter().map(document).collect();
-        let placed = deduplicated(documents, &copies.without(&asked), &copies, Dedup { mode, ..Dedup::default() });
+        let (call, dedup) = (Call::local(), Dedup { mode, ..Dedup::default() });
+        let placed = deduplicated(&call, documents, &copies.without(&asked), &copies, dedup).unwrap();
         placed.into_iter().map(|one| (one.index, one.duplicates, one.outranks_next)).collect()
     }
 

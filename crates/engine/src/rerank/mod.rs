@@ -31,11 +31,12 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(crate) use blanks::Blanks;
 pub use blanks::places_of;
+pub(crate) use blanks::{Blanks, RANKED_LAST};
 use budget::Reserved;
 pub(crate) use check::check_request;
 use check::repeated_id;
+pub(crate) use compress::ALL_DROPPED;
 use compressor::Compressor;
 pub use copies::Copies;
 use driver::{Driven, Driver};
@@ -337,11 +338,12 @@ impl Reranker {
         let answer = if request.auto_k || request.dedup.is_some() {
             // The sums over a long list, and the words of its texts, take milliseconds.
             let (request, copies) = (request.clone(), job.copies.clone());
-            let work =
-                move |_: &Call| place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies));
+            let work = move |call: &Call| {
+                place(call, (&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))
+            };
             call.compute(work).await?
         } else {
-            place((&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
+            place(call, (&generator, &scorer), request, calibration.as_ref(), driven, (usage, &job.copies))?
         };
         let other_tokens = if request.method().passage_model().is_some() { usage.tokens } else { 0 };
         Ok(Ranked { answer, single, other_tokens })

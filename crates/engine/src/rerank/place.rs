@@ -13,6 +13,7 @@ use crate::types::{
 };
 use moi::profile::Subject;
 use numeric::{lowered, sigmoid};
+use prefix_scheduler::call::Call;
 use rag_metrics::cut::{best_cut, none_relevant};
 
 /// A position profile of the question does not apply.
@@ -21,8 +22,9 @@ const NO_PROFILE: &str = "position profiles of the question were measured with t
 
 /// Applies threshold and count to a ranking and arranges the remaining passages for the generator. If the method is
 /// calibrated, scores become probabilities of relevance. The first generator reads the arrangement, the second one
-/// scored.
+/// scored. The work ends when the call stops.
 pub(super) fn place(
+    call: &Call,
     (generator, scorer): (&ServedGenerator, &ServedGenerator),
     request: &RerankRequest,
     calibration: Option<&Calibration>,
@@ -86,7 +88,7 @@ pub(super) fn place(
     }
     // A cut document is cut in all of its copies.
     let mut passages = match request.dedup.filter(|dedup| dedup.mode != DedupMode::Off) {
-        Some(dedup) => deduplicated(documents, request, copies, dedup),
+        Some(dedup) => deduplicated(call, documents, request, copies, dedup)?,
         None => copies.ranked(documents, &scored),
     };
     passages.truncate(request.top_n.unwrap_or(usize::MAX));

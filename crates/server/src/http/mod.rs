@@ -192,7 +192,9 @@ async fn answered(
             );
             let about = answer::About { id: call.id(), model: &model, version: "1", envelope: answer::Envelope::List };
             let write = || context::answer(&asked, &built, &about, &http.engine.compute());
-            Ok(if built.text.len() > LARGE { beside_the_reactor(write) } else { write() })
+            let sent: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
+            // Counting their characters takes time, too.
+            Ok(if sent.max(built.text.len()) > LARGE { beside_the_reactor(write) } else { write() })
         }
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;

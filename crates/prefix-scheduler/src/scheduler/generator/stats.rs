@@ -73,17 +73,20 @@ impl Stats {
         }
     }
 
-    /// Counts a step of `tokens` tokens on a generator with the given batch size.
-    pub(super) fn measure(&self, tokens: usize, took: Duration, batch: usize) {
+    /// Counts a step of `tokens` tokens on a generator with the given batch size. The speed of a step with only `idle`
+    /// work is not recorded: such steps are short by design, and do not show how fast a request is served.
+    pub(super) fn measure(&self, tokens: usize, took: Duration, batch: usize, idle: bool) {
         // Steps below a quarter of the batch do not represent the machine's speed.
         let full = tokens * 4 >= batch;
-        self.pace.record(tokens, took, full);
+        if !idle {
+            self.pace.record(tokens, took, full);
+        }
         self.count_step(tokens);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
         let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
         self.busy_micros.fetch_add(micros, Ordering::Relaxed);
-        if full {
+        if full && !idle {
             self.best_speed.fetch_max(tokens.saturating_mul(1_000_000) / micros, Ordering::Relaxed);
         }
     }
@@ -99,4 +102,25 @@ impl Stats {
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
 const fn count(value: u64) -> f64 {
     value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_work_is_counted_without_its_speed() {
+        let (stats, second) = (Stats::default(), Duration::from_secs(1));
+        let counted = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        stats.measure(32, second, 64, true);
+        assert_eq!([&stats.tokens, &stats.busy_micros, &stats.steps].map(counted), [32, 1_000_000, 1]);
+        assert!(stats.pace.speed().is_none() && stats.reading_speed().is_none());
+        assert_eq!(stats.surely_takes(1), Duration::ZERO);
+        stats.measure(64, second, 64, false);
+        let speed = stats.reading_speed();
+        assert!(speed.is_some() && stats.surely_takes(64) > Duration::ZERO);
+        stats.measure(32, 10 * second, 64, true);
+        assert_eq!(stats.reading_speed(), speed);
+        assert_eq!([&stats.tokens, &stats.steps].map(counted), [128, 3]);
+    }
 }

@@ -11,6 +11,7 @@ use super::active::Active;
 use super::prefixes::{self, Prefixes};
 use super::queue::View;
 use super::{Job, ScheduleError, Stats, queue};
+use crate::call::Priority;
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
 use crate::scheduler::order::Order;
@@ -229,7 +230,7 @@ impl<'a> Stepper<'a> {
                 Ok(decoded) => decoded,
                 Err(error) => return self.fail_all(&error),
             };
-            self.stats.measure(batch.rows.len(), started.elapsed(), self.capacity.batch);
+            self.stats.measure(batch.rows.len(), started.elapsed(), self.capacity.batch, self.is_idle());
             for (target, score) in targets.into_iter().zip(decoded.scores) {
                 self.active[target.active].score(target.node, target.index, score);
             }
@@ -256,6 +257,12 @@ impl<'a> Stepper<'a> {
             self.abandon(index, ScheduleError::Model(ModelError::Decode(problem)));
         }
         self.finish();
+    }
+
+    /// True if no request has a part of the step, except for idle work.
+    fn is_idle(&self) -> bool {
+        let mut taking = self.active.iter().filter(|active| active.step.tokens() > 0);
+        taking.all(|active| active.job.call.priority() == Priority::IDLE)
     }
 
     /// Gives every active request its share of the step.

@@ -71,7 +71,8 @@ impl Stepper<'_> {
         for rows in rows.chunks(self.capacity.batch) {
             let started = std::time::Instant::now();
             self.generator.decode(&Batch { rows: rows.to_vec(), ..Batch::default() })?;
-            self.stats.measure(rows.len(), started.elapsed(), self.capacity.batch);
+            // Idle work restores no states.
+            self.stats.measure(rows.len(), started.elapsed(), self.capacity.batch, false);
         }
         Ok(())
     }

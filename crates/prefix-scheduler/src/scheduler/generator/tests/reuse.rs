@@ -35,6 +35,17 @@ fn idle_work_leaves_the_passage_cache_as_it_is() {
 }
 
 #[test]
+fn the_speed_of_idle_work_is_not_measured() {
+    let bench = bench(0, Duration::ZERO, vec![]);
+    let (list, stats) = (plan(&["ab", "ba", "c"], "?x", 9), bench.scheduler.stats());
+    let idle = Admission::new(1).while_idle("Idle").unwrap();
+    bench.runtime.block_on(bench.scheduler.run(Arc::clone(&list), &idle, None)).unwrap();
+    assert!(stats.tokens.load(Ordering::SeqCst) > 0 && stats.reading_speed().is_none());
+    bench.run(&list).unwrap();
+    assert!(stats.reading_speed().is_some());
+}
+
+#[test]
 fn a_request_whose_passages_are_kept_fills_its_steps() {
     let bench = bench(PLENTY, Duration::ZERO, vec![]);
     let list = plan(&["a", "b", "c", "d", "e", "f"], "?xy", 15);
