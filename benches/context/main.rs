@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let given =
         |name: &'static str| arguments.windows(2).filter(move |pair| pair[0] == name).map(|pair| pair[1].as_str());
-    let number = |name: &'static str, default: usize| given(name).last().map_or(Ok(default), str::parse);
+    let number = |name: &'static str, default: usize| given(name).next_back().map_or(Ok(default), str::parse);
     anyhow::ensure!(given("--data").next().is_some(), "--data FILE is missing");
     let (questions, skip) = (number("--questions", 40)?, number("--skip", 0)?);
     let config = Config::load(None, &[])?;

@@ -121,7 +121,7 @@ fn questions(path: &Path, count: usize, supporting: usize) {
         let answers: Vec<String> = (1..20).map(|length| "z".repeat(length)).collect();
         json!({ "id": format!("q{number}"), "question": "zzj", "answers": answers, "passages": passages })
     };
-    std::fs::write(path, (0..count).map(|number| format!("{}\n", line(number))).collect::<String>()).unwrap();
+    std::fs::write(path, (0..count).map(|number| line(number).to_string() + "\n").collect::<String>()).unwrap();
 }
 
 #[test]

@@ -29,7 +29,9 @@ pub fn repeated<E>(
     for text in texts {
         check()?;
         let own = word_pairs(text);
-        own.iter().for_each(|&pair| *counts.entry(pair).or_default() += 1);
+        for &pair in &own {
+            *counts.entry(pair).or_default() += 1;
+        }
         hashes.push(own);
     }
     let mut index: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -54,7 +56,9 @@ pub fn repeated<E>(
             }
         }
         if first.is_none() {
-            rarest.into_iter().for_each(|hash| index.entry(hash).or_default().push(place));
+            for hash in rarest {
+                index.entry(hash).or_default().push(place);
+            }
         }
         found.push(first);
         pairs.push(own);

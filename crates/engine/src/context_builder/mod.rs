@@ -358,7 +358,9 @@ fn write(
         });
         result.duplicates.iter().for_each(|&copy| reasons[copy] = Some(LeftOut::Duplicate(result.index)));
     }
-    chosen.iter().for_each(|source| reasons[source.index] = None);
+    for source in &chosen {
+        reasons[source.index] = None;
+    }
     let ranks: Vec<usize> = results().map(|result| result.index).filter(|index| reasons[*index].is_none()).collect();
     // A context has no passages without text, and whole texts if compression left none.
     let holds = |warning: &&String| !warning.ends_with(RANKED_LAST) && *warning != ALL_DROPPED;

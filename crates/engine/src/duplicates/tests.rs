@@ -130,9 +130,9 @@ fn precision_and_recall_by_kind() {
             });
             let found = found.count();
             if matches!(*kind, "boilerplate" | "other") {
-                wrong += found
+                wrong += found;
             } else {
-                right += found
+                right += found;
             }
             println!("similarity {similarity}: {kind}: {found} of 200 found");
             assert!((bounds[at].0..=bounds[at].1).contains(&found), "{similarity} {kind}: {found}");
@@ -149,7 +149,10 @@ fn comparisons_grow_with_the_number_of_texts() {
     let count = 1_000;
     let texts = (0..count).map(|_| format!("{} {BOILERPLATE}", text(&mut random, 100).join(" ")));
     let (texts, checks) = (texts.collect::<Vec<String>>(), Cell::new(0));
-    let count_checks = || Ok::<_, ()>(checks.set(checks.get() + 1));
+    let count_checks = || {
+        checks.set(checks.get() + 1);
+        Ok::<_, ()>(())
+    };
     assert!(repeated(&texts, SIMILARITY, count_checks).unwrap().iter().all(Option::is_none));
     let comparisons = checks.get() - 2 * count;
     println!("{comparisons} comparisons of {count} texts, {} of all pairs", count * (count - 1) / 2);

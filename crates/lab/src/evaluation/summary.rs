@@ -223,7 +223,7 @@ impl Summary {
         };
         let studies = |column: &Column<'_>| {
             let all: Vec<_> = over_labels().flat_map(|one| targets.iter().map(move |target| (one, *target))).collect();
-            all.par_iter().map(|(one, target)| studied(column, *one, *target, statistics)).collect::<Vec<Study>>()
+            all.par_iter().map(|(one, target)| studied(column, *one, target, statistics)).collect::<Vec<Study>>()
         };
         let compare = |column: &Column<'_>| {
             let one = |number: &Number<'_>| {

@@ -28,7 +28,7 @@ pub(super) const FIELDS: [&str; 5] = [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPA
 impl Reader {
     /// Reads a body. Blocking, as [`Reader::rerank`].
     pub fn context(&self, body: &[u8]) -> Result<(Asked, ContextRequest), Problem> {
-        let object = self.body(body, &FIELDS)?;
+        let object = Self::body(body, &FIELDS)?;
         let asked = self.ranking(&object, object.has("texts"), false)?;
         let request = ContextRequest {
             ranking: asked.request.clone(),

@@ -105,7 +105,7 @@ impl Reader {
     /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query if a bound
     /// applies to query and document together.
     pub fn rerank(&self, body: &[u8], echo: bool) -> (Shape, Result<Asked, Problem>) {
-        let object = match self.body(body, &[]) {
+        let object = match Self::body(body, &[]) {
             Ok(object) => object,
             Err(problem) => return (self.own, Err(problem)),
         };
@@ -116,7 +116,7 @@ impl Reader {
     }
 
     /// The fields of a ranking and `further` ones.
-    pub fn body<'a, 'k>(&self, body: &'a [u8], further: &[&'k str]) -> Result<Object<'a, 'k>, Problem> {
+    pub fn body<'a, 'k>(body: &'a [u8], further: &[&'k str]) -> Result<Object<'a, 'k>, Problem> {
         let wanted = COMMON.into_iter().chain(RANKING).chain(own::FIELDS).chain(further.iter().copied());
         whole(body, &wanted.collect::<Vec<_>>())
     }
