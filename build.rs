@@ -18,7 +18,8 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// The commit of the sources, with `-dirty` if a file differs from it. `None` without git, and for a copy of the sources inside another repository.
+/// The commit of the sources, with `-dirty` if a file differs from it. `None` without git, and for a copy of the sources
+/// inside another repository.
 fn commit() -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use engine::types::{Dedup, DedupMode};
 
-/// How near-duplicates are found, and what happens to them.
+/// How near-duplicates are found, and their places.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct DedupArgs {
     /// Near-duplicates: the best ranked one stands for all (one-place), the others come last (push-down), or they are

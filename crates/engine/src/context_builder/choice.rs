@@ -23,9 +23,9 @@ pub(super) struct Candidate<'a> {
 /// The chosen candidates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Choice {
-    /// Those that fit, ascending.
+    /// Candidates that fit, ascending.
     pub whole: Vec<usize>,
-    /// The one that gets the rest of the budget.
+    /// The candidate that gets the rest of the budget.
     pub cut: Option<usize>,
 }
 

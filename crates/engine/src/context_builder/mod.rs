@@ -310,11 +310,10 @@ fn write(
     };
     let mut sources: Vec<Source<'_>> = results().map(source).collect();
     let most_per_source = request.most_per_source.unwrap_or(usize::MAX);
-    let arrange = |chosen: &[usize]| {
-        let mut warnings = Vec::new();
-        Ok(arrange(reader, &request.ranking, chosen, &mut warnings)?.order)
-    };
-    let mut fitting = fit(call, &writer, &sources, most_per_source, &arrange, may_cut)?;
+    // The ranking has given the warnings of its arrangement.
+    let arranged = |chosen: &[usize]| arrange(reader, &request.ranking, chosen, &mut Vec::new());
+    let order = |chosen: &[usize]| Ok(arranged(chosen)?.order);
+    let mut fitting = fit(call, &writer, &sources, most_per_source, &order, may_cut)?;
     let complete = fitting.cut.is_none() && fitting.sources.len() == allowed(&sources, most_per_source);
     if let Some(report) = ranked.compression.as_ref().filter(|_| !complete) {
         let short: HashMap<usize, &str> = report.passages.iter().map(|one| (one.index, one.text.trim())).collect();
@@ -324,7 +323,7 @@ fn write(
             (source.compressed, source.text) = (text != source.text, text);
         }
         shorter.retain(|source| !source.text.is_empty());
-        let of_shorter = fit(call, &writer, &shorter, most_per_source, &arrange, may_cut)?;
+        let of_shorter = fit(call, &writer, &shorter, most_per_source, &order, may_cut)?;
         // Compression may drop passages that fit.
         if of_shorter.value(&shorter) > fitting.value(&sources) {
             (fitting, sources) = (of_shorter, shorter);
@@ -365,7 +364,7 @@ fn write(
     // A context has no passages without text, and whole texts if compression left none.
     let holds = |warning: &&String| !warning.ends_with(RANKED_LAST) && *warning != ALL_DROPPED;
     let mut warnings: Vec<String> = ranked.warnings.iter().filter(holds).cloned().collect();
-    let arrangement = crate::rerank::arrange(reader, &request.ranking, &ranks, &mut Vec::new())?;
+    let arrangement = arranged(&ranks)?;
     if chosen.is_empty() {
         warnings.push(empty(&reasons).to_owned());
     }

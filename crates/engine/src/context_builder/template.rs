@@ -39,7 +39,7 @@ impl Template {
     /// The caller's template, or the built-in one if it is empty.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the template, in words.
     pub fn new(template: &str) -> Result<Self, String> {
         let (titled, untitled) = if template.is_empty() { (TITLED, UNTITLED) } else { (template, template) };
         Ok(Self { titled: parse(titled)?, untitled: parse(untitled)? })

@@ -88,7 +88,7 @@ impl Case {
         self.parts.iter().map(part).collect()
     }
 
-    /// What the template stands for, by concatenation.
+    /// The written context, by concatenation.
     fn expected(&self, chosen: &[Source<'_>]) -> String {
         let passage = |(place, source): (usize, &Source<'_>)| {
             let part = |(field, literal): &(&str, String)| match *field {

@@ -58,7 +58,7 @@ pub struct Budget {
     pub due: Option<Due>,
 }
 
-/// What the generator can evaluate until a deadline.
+/// The work that the generator can do until a deadline.
 #[derive(Debug, Clone)]
 pub struct Due {
     /// Tokens at its present speed.

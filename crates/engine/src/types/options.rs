@@ -402,7 +402,7 @@ impl Compression {
 /// Least similarity of near-duplicates if the caller sets none: about one word in ten may differ.
 pub const SIMILARITY: f64 = 0.6;
 
-/// What happens to near-duplicates in a ranking.
+/// The places of near-duplicates in a ranking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DedupMode {
     /// The best ranked one stands for all of them.
@@ -414,10 +414,10 @@ pub enum DedupMode {
     Off,
 }
 
-/// How near-duplicates are found, and what happens to them.
+/// How near-duplicates are found, and their places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dedup {
-    /// What happens to them.
+    /// Their places.
     pub mode: DedupMode,
     /// Least Jaccard similarity of their word pairs, in (0, 1].
     pub similarity: f64,

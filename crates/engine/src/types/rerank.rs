@@ -60,7 +60,7 @@ pub struct RerankRequest {
     pub frame: Option<PromptFormat>,
     /// Compression of the returned passages, if any.
     pub compression: Option<Compression>,
-    /// What happens to near-duplicates; `None` to rank them like other passages.
+    /// The places of near-duplicates; `None` to rank them like other passages.
     pub dedup: Option<Dedup>,
 }
 

@@ -20,7 +20,7 @@ const ONLY_HELPFUL: &str = "rerankd_only_helpful";
 const LATENCY: &str = "rerankd_latency_budget_ms";
 /// Most tokens to evaluate.
 const TOKENS: &str = "rerankd_token_budget";
-/// What happens to near-duplicates.
+/// The places of near-duplicates.
 const DEDUP: &str = "rerankd_dedup";
 /// Least similarity of near-duplicates.
 const SIMILARITY: &str = "rerankd_dedup_similarity";
