@@ -7,6 +7,8 @@ use common::{LIMITS, Scripted, wire};
 use engine::types::Limits;
 use prefix_scheduler::model::Capacity;
 use protocol::v1;
+use protocol::v1::watch_rerank_response::Event;
+use tokio_stream::StreamExt;
 use tonic::Code;
 
 /// A list of `count` passages in the order of their retriever scores.
@@ -98,6 +100,42 @@ async fn the_third_stage_is_left_out_if_the_deadline_leaves_no_time_for_it() {
         stages.push((answer.results[0].stage(), late));
     }
     assert_eq!(stages, [(v1::Stage::Together, false), (v1::Stage::Alone, true)]);
+    server.stop().await;
+}
+
+/// Urgent work that arrives during the third stage takes the time that was left for it.
+#[tokio::test]
+async fn a_third_stage_that_other_work_delays_is_given_up_before_the_deadline() {
+    let server = Scripted { delay: Duration::from_millis(2), ..Scripted::default() }.serve().await;
+    let texts = ["a", "b", "c"].map(|end| "mill ".repeat(40) + end);
+    let settled = Some(v1::MoiOptions { settle_probability: Some(0.9999), ..v1::MoiOptions::default() });
+    let ties = v1::RerankRequest { moi: settled, ..wire("mill", &texts.each_ref().map(String::as_str)) };
+    let mut call = tonic::Request::new(v1::WatchRerankRequest { request: Some(ties) });
+    call.set_timeout(Duration::from_secs(10));
+    let mut stream = server.client().await.watch_rerank(call).await.unwrap().into_inner();
+    let (mut stages, mut urgent, mut last) = (0, None, None);
+    while let Some(event) = stream.next().await {
+        match event.unwrap().event.unwrap() {
+            Event::Planned(_) => stages += 1,
+            Event::Final(answer) => last = Some(answer),
+            _ => {}
+        }
+        if stages == 2 && urgent.is_none() {
+            let texts: Vec<String> = (0..20).map(|number| format!("{}{number}", "weir ".repeat(250))).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let mut call = tonic::Request::new(v1::RerankRequest {
+                method: v1::Method::QueryGeneration.into(),
+                ..wire("mill", &texts)
+            });
+            call.metadata_mut().insert("x-rerankd-priority", "0".parse().unwrap());
+            let mut client = server.client().await;
+            urgent = Some(tokio::spawn(async move { client.rerank(call).await }));
+        }
+    }
+    let answer = last.unwrap();
+    assert_eq!((stages, answer.results[0].stage()), (2, v1::Stage::Alone));
+    assert!(answer.warnings.iter().any(|warning| warning.contains("the deadline leaves no time")));
+    urgent.unwrap().abort();
     server.stop().await;
 }
 

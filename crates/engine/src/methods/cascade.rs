@@ -332,14 +332,13 @@ impl Ranking for Running {
         if self.utilities.is_empty() {
             return self.within(budget);
         }
-        if self.together.is_none() && self.done.is_none() {
+        if self.together.is_none() && self.done.is_none() && !self.late {
             self.together = self.begin_together()?;
         }
         let Some((_, inner)) = &mut self.together else { return Ok(None) };
         if let Some(prompts) = inner.next(budget, call)? {
-            // The rest of the budget, or the time, may not suffice; the result of stage 2 is then the answer.
-            self.late = !budget.in_time(&prompts);
-            if budget.allows(&prompts) && !self.late {
+            // The rest of the budget may not suffice; the result of stage 2 is then the answer.
+            if budget.allows(&prompts) {
                 return Ok(Some(prompts));
             }
             self.together = None;
@@ -351,6 +350,12 @@ impl Ranking for Running {
 
     fn preferred(&self) -> &[usize] {
         &self.free
+    }
+
+    /// The result of stage 2 is an answer.
+    fn skip(&mut self) -> bool {
+        self.late = self.together.take().is_some();
+        self.late
     }
 
     /// The prompts of stage 3 begin with the passages that are first after stage 2.

@@ -181,6 +181,12 @@ pub trait Ranking: Send {
         &[]
     }
 
+    /// Goes on without the scores of the prompts that [`Ranking::needs`] returned last, because they would come after
+    /// the deadline. False if it has no answer without them.
+    fn skip(&mut self) -> bool {
+        false
+    }
+
     /// True if its next step, a design or the absorption of scores, may take seconds. It then takes turns with
     /// fits.
     fn fits(&self) -> bool {

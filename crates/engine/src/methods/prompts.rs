@@ -54,17 +54,6 @@ pub struct Budget {
     pub context: usize,
     /// Cached prefixes, if time is the bound.
     pub kept: Option<Kept>,
-    /// The time until the deadline of the call, for prompts that an answer does not need; `None` without a deadline.
-    pub due: Option<Due>,
-}
-
-/// The work that the generator can do until a deadline.
-#[derive(Debug, Clone)]
-pub struct Due {
-    /// Tokens at its present speed.
-    pub tokens: usize,
-    /// Cached prefixes.
-    pub kept: Option<Kept>,
 }
 
 impl Budget {
@@ -89,14 +78,6 @@ impl Budget {
         spared(self.kept.as_ref(), plan)
     }
 
-    /// True if these prompts end before the deadline, as far as the speed is known.
-    #[must_use]
-    pub fn in_time(&self, prompts: &[Prompt]) -> bool {
-        let plan = Self::plan(prompts);
-        let takes = |due: &Due| plan.cost().tokens - spared(due.kept.as_ref(), &plan);
-        self.due.as_ref().is_none_or(|due| takes(due) <= due.tokens)
-    }
-
     /// True if this many tokens may be planned, of which `spared` take no time.
     #[must_use]
     pub const fn suffices(&self, tokens: usize, spared: usize) -> bool {
@@ -119,7 +100,8 @@ impl Budget {
     }
 }
 
-fn spared(kept: Option<&Kept>, plan: &Plan) -> usize {
+/// Tokens of this plan that take no time.
+pub(crate) fn spared(kept: Option<&Kept>, plan: &Plan) -> usize {
     let restored = kept.map_or(0, |kept| kept.tokens(plan));
     restored - restored / 10
 }

@@ -1,14 +1,10 @@
 //! The cost of a ranking, before the work.
 
-use std::time::Instant;
-
 use super::budget::{Allowed, Reserved, tokens_in_time};
 use super::driver::{Driver, Round, Step, lock};
-use crate::methods::{Budget, Due};
+use crate::methods::{Budget, spared};
 use crate::types::{EngineError, RerankRequest};
-use numeric::count;
 use prefix_scheduler::plan::Cost;
-use prefix_scheduler::scheduler::pace::FILL;
 
 impl Driver<'_> {
     pub(super) fn allowed(&self, request: &RerankRequest) -> Allowed {
@@ -42,15 +38,15 @@ impl Driver<'_> {
         let bound_by_time =
             self.model.as_ref().filter(|_| allowed.tokens < allowed.counted && self.single.wanted().is_none());
         let kept = bound_by_time.and_then(|model| model.scheduler.kept(self.rounds.as_ref()));
-        Budget { tokens, counted, context, kept, due: self.due() }
+        Budget { tokens, counted, context, kept }
     }
 
-    /// The tokens that the generator evaluates until the deadline, at its present speed; known once a round is done.
-    fn due(&self) -> Option<Due> {
-        let (model, deadline) = self.model.as_ref().filter(|_| self.planned > 0).zip(self.call.deadline())?;
-        let time = deadline.saturating_duration_since(Instant::now()).as_secs_f64() * FILL;
-        let speed = model.scheduler.stats().reading_speed()?;
-        Some(Due { tokens: count(speed * time), kept: model.scheduler.kept(self.rounds.as_ref()) })
+    /// True if a round ends before the deadline, as far as the speed is known.
+    pub(super) fn is_in_time(&self, round: &Round) -> bool {
+        self.model.as_ref().is_none_or(|model| {
+            let kept = model.scheduler.kept(self.rounds.as_ref());
+            model.scheduler.is_in_time(self.call, round.cost.tokens - spared(kept.as_ref(), &round.plan))
+        })
     }
 
     /// The first round of a request, without evaluation.

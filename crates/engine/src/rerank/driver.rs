@@ -182,7 +182,7 @@ impl<'a> Driver<'a> {
                     self.call.tally().add_cut(of_passages.iter().filter(|dropped| **dropped > 0).count());
                     return Ok(Driven { scored: *scored, cut });
                 }
-                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
+                Step::Score(round) => scores = self.score_in_time(&ranking, *round, allowed).await?,
                 Step::Judge(pairs) => scores = Some(self.judge(pairs, &mut warnings).await?),
                 Step::ScorePassages(role) if mixed_model == Some(role) => {
                     let preferred = lock(&ranking).preferred().to_vec();
@@ -257,6 +257,23 @@ impl<'a> Driver<'a> {
             Ok(Step::Score(Box::new(round)))
         };
         self.call.compute_in(lane, work).await
+    }
+
+    /// As [`Driver::score`]; `None` if the ranking goes on without the scores, which would come after the deadline.
+    async fn score_in_time(
+        &mut self,
+        ranking: &Shared,
+        round: Round,
+        allowed: Allowed,
+    ) -> Result<Option<Scores>, EngineError> {
+        if !self.is_in_time(&round) && lock(ranking).skip() {
+            return Ok(None);
+        }
+        match self.score(ranking, round, allowed).await {
+            // The scheduler gave the round up while the call has time left.
+            Err(EngineError::DeadlineExceeded) if self.call.check().is_ok() && lock(ranking).skip() => Ok(None),
+            scored => scored.map(Some),
+        }
     }
 
     /// Checks and reports the cost of a round, and has it scored.

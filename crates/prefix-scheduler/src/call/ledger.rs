@@ -68,6 +68,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// The number of remaining tokens.
+    fn tokens(&self) -> usize {
+        self.ledger.0.lock().entries.get(&self.number).map_or(0, |(_, tokens)| *tokens)
+    }
+
     /// Replaces the number of remaining tokens.
     pub(crate) fn update(&self, left: impl FnOnce(usize) -> usize) {
         if let Some((_, tokens)) = self.ledger.0.lock().entries.get_mut(&self.number) {
@@ -125,6 +130,10 @@ impl Work {
         }
     }
 
+    fn left(&self, ledger: &Ledger) -> usize {
+        self.entry(ledger).map_or(0, Entry::tokens)
+    }
+
     /// Removes all entries permanently. A step of the model may still hold clones of the call.
     pub fn end(&mut self) {
         self.ended = true;
@@ -146,6 +155,12 @@ impl Call {
     ) -> Result<(), E> {
         let local = self.is_local();
         self.work().reserve(ledger, self.urgency(), tokens, |ahead| if local { Ok(()) } else { admit(ahead) })
+    }
+
+    /// Tokens of other calls in `ledger` that are evaluated before those of this call.
+    #[must_use]
+    pub fn ahead(&self, ledger: &Ledger) -> usize {
+        ledger.ahead(self.urgency()).saturating_sub(self.work().left(ledger))
     }
 
     /// States that at least this many tokens remain to be evaluated for the call.

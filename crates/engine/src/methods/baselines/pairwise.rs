@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn pairs_beyond_the_budget_are_not_laid_out() {
         let mut ranking = Pairwise.begin(task(100_000)).unwrap();
-        let budget = Budget { tokens: 262_144, context: usize::MAX, counted: usize::MAX, kept: None, due: None };
+        let budget = Budget { tokens: 262_144, context: usize::MAX, counted: usize::MAX, kept: None };
         let refused = ranking.next(&budget, &Call::local()).unwrap_err();
         assert!(matches!(refused, EngineError::Budget { allowed: 262_144, .. }), "{refused}");
     }

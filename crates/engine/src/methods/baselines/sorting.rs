@@ -118,7 +118,7 @@ mod tests {
             // The first round is always requested; the driver refuses it.
             let mut none = method.begin(super::super::super::tests::task(12)).unwrap();
             let asked = none
-                .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None, due: None }, &Call::local())
+                .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None }, &Call::local())
                 .unwrap();
             assert_eq!(asked.map(|prompts| prompts.len()), Some(whole.rounds[0].len()));
         }
@@ -138,7 +138,7 @@ mod tests {
         let mut ranking = Setwise.begin(super::super::super::tests::task(3)).unwrap();
         ranking
             .next(
-                &Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None, due: None },
+                &Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None },
                 &Call::local(),
             )
             .unwrap();

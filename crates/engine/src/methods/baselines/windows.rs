@@ -180,7 +180,6 @@ mod tests {
                 context: 1_000,
                 counted: usize::MAX,
                 kept: None,
-                due: None,
             })
             .is_some()
         {

@@ -157,7 +157,7 @@ mod tests {
         let language = task.language.as_ref().unwrap();
         let prompt = RerankerPrompt::of(YesNoPrompt::BgeGemma).unwrap();
         let mut ranking = by_reranker(&prompt, Arc::clone(&task), language);
-        let budget = Budget { tokens: usize::MAX, counted: usize::MAX, context: usize::MAX, kept: None, due: None };
+        let budget = Budget { tokens: usize::MAX, counted: usize::MAX, context: usize::MAX, kept: None };
         let prompts = ranking.next(&budget, &prefix_scheduler::call::Call::local()).unwrap().unwrap();
         assert_eq!(prompts.len(), 3);
         let [prefix, query, passage, word] = &prompts[1].segments[..] else { panic!("four segments") };

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
 use super::estimate::Estimator;
-use super::pace::{Kind, Pace};
+use super::pace::{FILL, Kind, Pace};
 use super::worker::Worker;
 use super::{Load, SEQUENCES, ScheduleError, Status};
 use crate::call::{Call, Lane, Ledger, Priority, Stage, Stopped, Timed, Urgency};
@@ -208,6 +208,15 @@ impl Scheduler {
         let kind = if self.one_at_a_time { Kind::Draws } else { kind };
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)
+    }
+
+    /// True if this many tokens of an admitted call end before its deadline, after the work of other calls that goes
+    /// first. Without a deadline, or at an unknown speed, they do.
+    #[must_use]
+    pub fn is_in_time(&self, call: &Call, tokens: usize) -> bool {
+        let Some(deadline) = call.deadline() else { return true };
+        let time = deadline.saturating_duration_since(Instant::now());
+        self.stats.pace.late_by(call.ahead(&self.ledger) + tokens, time, FILL).is_none()
     }
 
     /// Runs `plan`. Meanwhile scores of nodes and progress go to `events`. Dropping the future, or stopping the

@@ -1,7 +1,8 @@
 //! How the active requests share a step; pure functions. `scheduler::order` decides which request becomes active.
 //!
-//! The most urgent active request is the leader; among equally urgent ones, the one with the fewest tokens left. It
-//! takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
+//! The most urgent active request is the leader; among equally urgent ones, the oldest of those with at most
+//! [`SIMILAR`] times the fewest tokens left. So short requests overtake long ones, and similar ones, which arrive all the
+//! time under load, do not overtake each other until their deadlines pass. The leader takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
 //! that a new request waits for the current step. The step also takes work that adds little time: one token of
 //! each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
 //! leader's samples grow, it takes the prompts of other sampling requests, too, so that all samples grow together.
@@ -18,6 +19,9 @@ use crate::call::Priority;
 
 /// Minimum number of tokens per step that accumulates for the followers.
 pub const LEAST_SHARE: usize = 16;
+
+/// Requests whose tokens left differ by at most this factor are served in the order of their arrival.
+const SIMILAR: usize = 2;
 
 /// Unpaid tokens of the followers, in batches, from which they are paid.
 pub const PATIENCE: usize = 2;
@@ -57,22 +61,26 @@ pub enum Phase {
     Growing,
 }
 
-/// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the
-/// oldest of equals), then the others, oldest first. If that request samples, prompts that take less time than its
+/// Order in which active requests take tokens from a step: the leader, then the others, oldest first. If that request samples, prompts that take less time than its
 /// samples go first: the samples grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
     order.sort_by_key(|&index| &active[index].arrival);
     let left = |place: &usize| (active[order[*place]].priority, active[order[*place]].left);
-    let Some(fewest) = (0..order.len()).min_by_key(left) else { return order };
-    let first = &active[order[fewest]];
+    let Some((priority, fewest)) = (0..order.len()).map(|place| left(&place)).min() else { return order };
+    let leads = |place: &usize| {
+        let other = &active[order[*place]];
+        other.priority == priority && other.left <= SIMILAR.saturating_mul(fewest)
+    };
+    let Some(leader) = (0..order.len()).find(leads) else { return order };
+    let first = &active[order[leader]];
     let is_shorter = |place: &usize| {
         let other = &active[order[*place]];
         other.phase == Phase::Scoring && other.priority == first.priority && other.left < first.work()
     };
     let shorter = (0..order.len()).filter(|_| first.phase == Phase::Growing).filter(is_shorter).min_by_key(left);
-    order[..=shorter.unwrap_or(fewest)].rotate_right(1);
+    order[..=shorter.unwrap_or(leader)].rotate_right(1);
     order
 }
 
@@ -84,6 +92,7 @@ const IDLE_STEP: usize = 32;
 /// more of tokens goes first. While it waits, a more urgent request can still go first.
 #[must_use]
 pub fn may_wait<T>(own: (Priority, usize), batch: usize, active: &[View<T>]) -> bool {
+    let own = (own.0, SIMILAR.saturating_mul(own.1));
     let before = |view: &&View<T>| (view.priority, view.left) <= own && view.phase == Phase::Scoring;
     active.iter().filter(before).map(|view| view.left).sum::<usize>() >= batch
 }
@@ -291,10 +300,17 @@ mod tests {
         assert_eq!([Priority::LOW, Priority::IDLE].map(taken), [256, 32]);
     }
 
+    /// Under load, a request of 250 tokens did not begin before its deadline, because requests of 240 kept arriving.
+    #[test]
+    fn similar_requests_do_not_overtake_each_other() {
+        let requests: Vec<_> = (0..50).map(|number| (240 * number, if number == 1 { 250 } else { 240 })).collect();
+        assert!(play(&requests, 512, 8)[1] <= 240 + 2 * 250);
+    }
+
     #[test]
     fn what_a_leader_leaves_goes_to_those_that_end_with_it() {
         let mut claim = Claim::default();
-        let active = [100, 5_000, 120, 90].map(Work::Prompt);
+        let active = [100, 5_000, 200, 90].map(Work::Prompt);
         assert_eq!(
             step(&mut claim, &active),
             [100, 0, 0, 90],
