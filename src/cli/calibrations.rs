@@ -68,7 +68,10 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
             one.calibration_error.map_or_else(|| "-".to_owned(), |error| format!("{error:.3}")),
         ]);
     }
-    output::print(&format!("{table}\n"))
+    if table.is_empty() {
+        return output::print("no calibration is stored; `rerankd calibrate --ranking FILE` makes one\n");
+    }
+    output::print(&output::shown(table))
 }
 
 /// The model's weight, and the embedding model's share of the rest, for people.

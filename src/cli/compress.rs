@@ -241,5 +241,5 @@ pub(super) fn table(report: &v1::CompressionReport, request: &RerankRequest) -> 
         ]);
     }
     let (before, after) = (report.tokens_before, report.tokens_after);
-    format!("{table}\ntokens {before} before, {after} after ({})\n", share(before, after))
+    output::shown(table) + &format!("tokens {before} before, {after} after ({})\n", share(before, after))
 }

@@ -329,13 +329,13 @@ fn list(store: &Store, format: FormatArgs) -> Result<(), Failure> {
             .collect();
         return output::json(&serde_json::Value::from(rows));
     }
-    let mut table = output::table(&["name", "role", "MB", "licence", "stored", "notes"]);
-    for entry in &store.catalog().models {
-        let stored = if store.holds(entry) { "yes" } else { "no" };
-        let megabytes = (entry.bytes / 1_000_000).to_string();
-        table.add_row([&entry.name, &entry.role.to_string(), &megabytes, &entry.licence, stored, &entry.notes]);
-    }
-    output::print(&format!("{table}\n"))
+    let shown = |entry: &Entry| {
+        let Entry { name, role, licence, notes, bytes, .. } = entry;
+        let stored = if store.holds(entry) { "stored" } else { "not stored" };
+        let facts = format!("{role}, {} MB, {stored}; licence: {licence}", bytes / 1_000_000);
+        format!("{name}\n{}{}", output::indented(&facts), output::indented(notes))
+    };
+    output::print(&store.catalog().models.iter().map(shown).collect::<Vec<_>>().join("\n"))
 }
 
 fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {

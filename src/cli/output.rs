@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -145,6 +145,31 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
+/// A table as text, with whole words. If these do not fit the output's width, each row becomes a block with a line per
+/// column.
+pub(super) fn shown(mut table: Table) -> String {
+    let longest = |text: &str| text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+    let cells = |row: &Row| row.cell_iter().map(|cell| cell.content().clone()).collect::<Vec<_>>();
+    let head = table.header().map_or_else(Vec::new, cells);
+    let rows: Vec<Vec<String>> = table.row_iter().map(cells).collect();
+    let words: Vec<usize> = (0..head.len())
+        .map(|at| rows.iter().chain([&head]).map(|row| longest(&row[at])).max().unwrap_or(0) + CELL_PADDING)
+        .collect();
+    if words.iter().sum::<usize>() + words.len() < usize::from(width()) {
+        for (column, least) in table.column_iter_mut().zip(words) {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(u16::try_from(least).unwrap_or(u16::MAX))));
+        }
+        return format!("{table}\n");
+    }
+    let indent = head.iter().map(|name| name.chars().count()).max().unwrap_or(0) + 2;
+    let line = |(name, value): (&String, &String)| wrapped_after(&format!("{name:indent$}"), value);
+    let block = |row: &Vec<String>| head.iter().zip(row).map(line).collect::<String>();
+    rows.iter().map(block).collect::<Vec<_>>().join("\n")
+}
+
+/// Spaces of a cell beside its content.
+const CELL_PADDING: usize = 2;
+
 /// A table without lines, whose rows are cut to one line each. The first `numbers` columns are aligned to the right.
 fn plain(head: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
     let mut table = Table::new();
@@ -166,19 +191,29 @@ fn plain(head: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
 
 /// Breaks a sentence into lines of the output's width.
 fn wrapped(text: &str) -> String {
-    let most = usize::from(width());
-    let (mut whole, mut line) = (String::new(), String::new());
+    wrapped_after("", text)
+}
+
+/// Lines of a sentence, each after two spaces.
+pub(super) fn indented(text: &str) -> String {
+    wrapped_after("  ", text)
+}
+
+/// Breaks a sentence into lines after `before`, whose place is left blank on the second line and those below.
+fn wrapped_after(before: &str, text: &str) -> String {
+    let indent = before.chars().count();
+    let most = usize::from(width()).saturating_sub(indent);
+    let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > most {
-            whole.push_str(&std::mem::take(&mut line));
-            whole.push('\n');
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
         }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
     }
-    whole + &line + "\n"
+    format!("{before}{}\n", lines.join(&format!("\n{:indent$}", "")))
 }
 
 /// Results that are shown unless the caller asks for a number of them.

@@ -46,13 +46,15 @@ pub(super) const fn origin(origin: v1::ProfileOrigin) -> &'static str {
 /// A stored profile. Bars start at the profile's lowest position.
 pub(super) fn profile(profile: &v1::PositionProfile) -> String {
     let (what, unit) = match profile.subject() {
-        v1::ProfileSubject::Answer => ("log-likelihood of the reference answer minus its mean, in nats", "questions"),
-        _ => ("shape of the weight on the question's likelihood, of length 1, without its strength", "fits"),
+        v1::ProfileSubject::Answer => {
+            ("log-likelihood of the reference answer minus its mean, in nats, by position", "questions")
+        }
+        _ => ("weight on the question's likelihood, of length 1 without its strength, by position", "fits"),
     };
     let least = profile.means.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = profile.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut text = format!(
-        "\n{} passages, {} {unit}, {}: {what}, by position\n",
+        "\n{} passages, {} {unit}, {}\n{what}\n",
         profile.passages,
         profile.observations,
         origin(profile.origin())
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     fn lengths(text: &str) -> Vec<usize> {
-        text.lines().skip(2).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
+        text.lines().skip(3).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
     }
 
     #[test]

@@ -249,7 +249,7 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
         table.add_row(row(label(question, utility), belief, changes));
         beliefs.push((label(question, utility), belief));
     }
-    let mut text = format!("\n{}\n{table}\n", question.question);
+    let mut text = format!("\n{}\n{}", question.question, output::shown(table));
     text.push_str(&labels("no context", &answer.label_probabilities_without_context));
     for utility in &answer.utilities {
         text.push_str(&labels(&label(question, utility), &utility.label_probabilities));

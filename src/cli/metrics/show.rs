@@ -27,7 +27,7 @@ pub(super) fn table(report: &Report) -> String {
         summary.add_row(std::iter::once(metric.to_string()).chain(cells).collect::<Vec<_>>());
     }
     let counts: Vec<String> = report.runs.iter().map(|run| format!("{} {}", run.queries.len(), run.name)).collect();
-    let mut text = format!("{summary}\nqueries: {}; ties: {}\n", counts.join(", "), report.ties);
+    let mut text = output::shown(summary) + &format!("queries: {}; ties: {}\n", counts.join(", "), report.ties);
     for (run, compared) in report.runs.iter().skip(1).zip(&report.compared) {
         let mut table = output::table(&["metric", "difference", "p", "wins", "ties", "losses"]);
         for (metric, one) in report.metrics.iter().zip(compared) {
@@ -41,7 +41,8 @@ pub(super) fn table(report: &Report) -> String {
                 one.losses.to_string(),
             ]);
         }
-        text.push_str(&format!("\n{} against {} ({} test)\n{table}\n", run.name, report.runs[0].name, report.test));
+        let table = output::shown(table);
+        text.push_str(&format!("\n{} against {} ({} test)\n{table}", run.name, report.runs[0].name, report.test));
     }
     if report.per_query {
         for run in &report.runs {
@@ -53,7 +54,7 @@ pub(super) fn table(report: &Report) -> String {
                     std::iter::once(query.clone()).chain(values.iter().map(|v| number(*v))).collect::<Vec<_>>(),
                 );
             }
-            text.push_str(&format!("\n{}\n{table}\n", run.name));
+            text.push_str(&format!("\n{}\n{}", run.name, output::shown(table)));
         }
     }
     text

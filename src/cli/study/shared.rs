@@ -122,7 +122,7 @@ fn tables(all: &[Table]) -> String {
             table.add_row(row.iter().enumerate().map(cell).collect::<Vec<_>>());
         }
         let caption = if one.caption.is_empty() { String::new() } else { format!("{}\n", one.caption) };
-        text.push_str(&format!("{caption}{table}\n\n"));
+        text.push_str(&format!("{caption}{}\n", output::shown(table)));
     }
     text
 }
