@@ -12,6 +12,7 @@ mod serving;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use models::catalog::Role;
 use models::llama::{self, reencode};
 use models::onnx;
 use models::store::{Located, Store, StoreError};
+use models::tokenizers::TokenizerFolder;
 use moi::profile::Profiles;
 use prefix_scheduler::model::ModelError;
 use prefix_scheduler::scheduler::entailment::{self, ConfiguredModel, Judge};
@@ -81,7 +83,8 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         let started = generator::start(scorer, (engine::types::Role::Scorer, name), config);
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
     }
-    let models = with_passage_models(models, config)?;
+    let tokenizers = TokenizerFolder::new(config.store.root().join("tokenizers"));
+    let models = with_passage_models(models, config)?.with_tokenizers(Arc::new(move |name| tokenizers.find(name)));
     let engine = Engine::new(models, config.limits);
     // Without cached states, equal requests must get byte-equal responses. Cached responses would change which requests
     // share a step, so none are used.

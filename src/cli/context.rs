@@ -20,7 +20,7 @@ use protocol::v1;
 /// Write the most valuable passages that fit as the context of a prompt.
 ///
 /// Input as for rerank. Passages are ranked, near-duplicates are left out, and the passages with the greatest value in all
-/// that fit are written. The size is that of the whole text by the generator's tokenizer, numbers and separators included.
+/// that fit are written. The size is that of the whole text, numbers and separators included.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rerankd context --query 'who wrote Middlemarch' passages.jsonl --max-tokens 512\n  \
@@ -37,9 +37,13 @@ pub(super) struct ContextArgs {
     /// Most tokens of the text [default: 1024].
     #[arg(long, value_name = "TOKENS", value_parser = super::count)]
     max_tokens: Option<usize>,
-    /// Most characters of the text, for another reader than the generator.
+    /// Most characters of the text.
     #[arg(long, value_name = "COUNT", value_parser = super::count, conflicts_with = "max_tokens")]
     max_characters: Option<usize>,
+    /// Tokenizer that counts tokens: the name of NAME.json, a tokenizer.json of Hugging Face, in the folder tokenizers of the
+    /// models' store; by default that of the generator.
+    #[arg(long, value_name = "NAME")]
+    tokenizer: Option<String>,
     /// Most passages with the same title.
     #[arg(long, value_name = "COUNT", value_parser = super::count)]
     max_per_source: Option<usize>,
@@ -119,6 +123,7 @@ impl ContextArgs {
             template: self.template.clone().unwrap_or_default(),
             separator: self.separator.clone(),
             most_per_source: self.max_per_source,
+            tokenizer: self.tokenizer.clone().unwrap_or_default(),
         })
     }
 }

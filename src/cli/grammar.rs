@@ -27,7 +27,7 @@ const HEADINGS: [(&str, &str); 10] = [
     (
         "Limits",
         "max_passage_tokens passage_tokens token_budget latency_budget_ms no_truncate max_tokens max_characters \
-         max_per_source",
+         max_per_source tokenizer",
     ),
     (
         "Prompts and mixture",

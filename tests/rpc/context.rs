@@ -1,5 +1,7 @@
 //! Contexts for prompts over the wire, and near-duplicates in rankings.
 
+use std::sync::Arc;
+
 use crate::common;
 use common::{Running, Scripted, fields, wire};
 use protocol::v1;
@@ -189,6 +191,7 @@ async fn what_cannot_be_followed_is_refused_with_its_field() {
         (v1::BuildContextRequest { template: "no text".into(), ..ok.clone() }, "template"),
         (v1::BuildContextRequest { separator: Some("x".repeat(1_001)), ..ok.clone() }, "separator"),
         (v1::BuildContextRequest { max_characters: 5, ..ok.clone() }, "max_characters"),
+        (v1::BuildContextRequest { tokenizer: "other".into(), ..ok.clone() }, "tokenizer"),
         (with(|ranking| ranking.query = " ".into()), "request.query"),
         (with(|ranking| ranking.passages.clear()), "request.passages"),
         (with(|ranking| ranking.passages[2].retriever_score = Some(f64::NAN)), "request.passages[2].retriever_score"),
@@ -204,6 +207,26 @@ async fn what_cannot_be_followed_is_refused_with_its_field() {
     }
     let little = build(&server, with(|ranking| ranking.token_budget = 3)).await.unwrap_err();
     assert_eq!(little.code(), Code::ResourceExhausted);
+    server.stop().await;
+}
+
+/// The reader may be another model than the server's generator.
+#[tokio::test]
+async fn a_stated_tokenizer_counts() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let find = |name: &str| -> Result<engine::models::CountTokens, String> {
+        if name == "words" { Ok(Arc::new(|text| text.split_whitespace().count())) } else { Err("is none of: words".into()) }
+    };
+    let models = engine.models().clone().with_tokenizers(Arc::new(find));
+    let engine = engine::Engine::new(models, *engine.limits());
+    let server = common::serve(engine, observed, queue_length).await;
+    let by = |tokenizer: &str| v1::BuildContextRequest { tokenizer: tokenizer.into(), ..request(11) };
+    let built = build(&server, by("words")).await.unwrap();
+    assert_eq!(built.text, "[1] question question of the 東京 town");
+    assert_eq!((built.tokens, built.reader.as_str()), (7, "words"));
+    let status = build(&server, by("../words")).await.unwrap_err();
+    assert!(status.message().contains("\"../words\" is none of: words"), "{status}");
+    assert_eq!(fields(&status), ["tokenizer"]);
     server.stop().await;
 }
 

@@ -129,11 +129,19 @@ def test_context(client: Rerankd, server: FakeServer) -> None:
     options = rerank_pb2.BuildContextRequest(max_characters=40, template="other")
     options.request.token_budget = 7
     client.context(
-        "q", ["a {text}"], max_per_source=2, template="{text}", scores=[1], top_n=1, dedup="off", options=options
+        "q",
+        ["a {text}"],
+        max_per_source=2,
+        template="{text}",
+        tokenizer="other",
+        scores=[1],
+        top_n=1,
+        dedup="off",
+        options=options,
     )
     sent = server.calls[1].message
     assert (sent.max_characters, sent.max_tokens, sent.template, sent.max_per_source) == (40, 0, "{text}", 2)
-    assert not sent.HasField("separator")
+    assert sent.tokenizer == "other" and not sent.HasField("separator")
     assert (sent.request.query, sent.request.token_budget, sent.request.top_n) == ("q", 7, 1)
     assert sent.request.dedup.mode == rerank_pb2.DEDUP_MODE_OFF
     assert [passage.retriever_score for passage in sent.request.passages] == [1.0]

@@ -202,13 +202,20 @@ pub struct Models {
     judge: Option<Judge>,
     /// At most one per role.
     scorers: Vec<(Role, PassageScorer)>,
+    tokenizers: Option<FindTokenizer>,
 }
+
+/// Counts the tokens of a text.
+pub type CountTokens = Arc<dyn Fn(&str) -> usize + Send + Sync>;
+
+/// Blocking: finds a tokenizer by its name. The error continues a sentence about the name.
+pub type FindTokenizer = Arc<dyn Fn(&str) -> Result<CountTokens, String> + Send + Sync>;
 
 impl Models {
     /// One generator and maybe an entailment model.
     #[must_use]
     pub fn new(generator: GeneratorModel, judge: Option<Judge>) -> Self {
-        Self { generators: vec![generator], judge, scorers: Vec::new() }
+        Self { generators: vec![generator], judge, scorers: Vec::new(), tokenizers: None }
     }
 
     /// These models with a second generator that scores passages.
@@ -259,6 +266,27 @@ impl Models {
         self.scorers.retain(|(other, _)| *other != role);
         self.scorers.push((role, scorer));
         self
+    }
+
+    /// These models with tokenizers that count the tokens of contexts.
+    #[must_use]
+    pub fn with_tokenizers(mut self, tokenizers: FindTokenizer) -> Self {
+        self.tokenizers = Some(tokenizers);
+        self
+    }
+
+    /// The tokenizer of that name.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the available names, if none matches.
+    pub(crate) async fn tokenizer(&self, call: &Call, name: &str) -> Result<CountTokens, EngineError> {
+        let invalid = |problem| EngineError::invalid("tokenizer", problem);
+        let find = self.tokenizers.clone().ok_or_else(|| invalid("must be empty: there are no tokenizers".to_owned()))?;
+        let name = name.to_owned();
+        call.compute(move |_| {
+            find(&name).map_err(|problem| invalid(format!("{} {problem}", quoted(&name))))
+        })
+        .await
     }
 
     /// The generator of that name, or the default one.

@@ -10,3 +10,4 @@ mod passages;
 mod receipts;
 pub mod scratch;
 pub mod store;
+pub mod tokenizers;

@@ -41,7 +41,8 @@ pub fn request(wire: v1::BuildContextRequest) -> Result<ContextRequest, EngineEr
         (tokens, None) => ContextSize::Tokens(tokens.unwrap_or(CONTEXT_TOKENS)),
     };
     let most_per_source = given(wire.max_per_source);
-    Ok(ContextRequest { ranking, size, template: wire.template, separator: wire.separator, most_per_source })
+    let v1::BuildContextRequest { template, separator, tokenizer, .. } = wire;
+    Ok(ContextRequest { ranking, size, template, separator, most_per_source, tokenizer })
 }
 
 /// Converts a request to a message, for clients.
@@ -57,6 +58,7 @@ pub(super) fn request_to_wire(request: &ContextRequest) -> v1::BuildContextReque
         template: request.template.clone(),
         separator: request.separator.clone(),
         max_per_source: narrow(request.most_per_source.unwrap_or(0)),
+        tokenizer: request.tokenizer.clone(),
     }
 }
 

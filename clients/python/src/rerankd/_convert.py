@@ -125,6 +125,7 @@ def context_request(
     template: str,
     separator: str | None,
     max_per_source: int,
+    tokenizer: str,
     options: rerank_pb2.BuildContextRequest | None,
 ) -> rerank_pb2.BuildContextRequest:
     """The message of a context. Arguments replace the fields of `options`."""
@@ -141,6 +142,8 @@ def context_request(
         message.separator = separator
     if max_per_source:
         message.max_per_source = max_per_source
+    if tokenizer:
+        message.tokenizer = tokenizer
     return message
 
 

@@ -164,6 +164,7 @@ class AsyncRerankd(Base):
         template: str = "",
         separator: str | None = None,
         max_per_source: int = 0,
+        tokenizer: str = "",
         scores: Iterable[float] | None = None,
         method: str | None = None,
         top_n: int = 0,
@@ -186,7 +187,7 @@ class AsyncRerankd(Base):
             dedup=dedup,
         )
         texts = _convert.passages(passages, scores)
-        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, options)
+        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, tokenizer, options)
         answer, found = await self._call(_methods.CONTEXT, message, timeout, priority, request_id)
         return _convert.context(answer, found)
 

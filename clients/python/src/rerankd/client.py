@@ -209,6 +209,7 @@ class Rerankd(Base):
         template: str = "",
         separator: str | None = None,
         max_per_source: int = 0,
+        tokenizer: str = "",
         scores: Iterable[float] | None = None,
         method: str | None = None,
         top_n: int = 0,
@@ -222,7 +223,8 @@ class Rerankd(Base):
     ) -> types.Context:
         """Write the most valuable passages that fit `max_tokens` (1,024 by default) as the context of a prompt.
 
-        Tokens are those of the server's generator, numbers and separators included. `template` says how a passage is
+        Tokens are those of the server's generator or of the server's `tokenizer` of that name, numbers and separators
+        included. `template` says how a passage is
         written, with `{n}`, `{id}`, `{title}` and `{text}`. `max_per_source` bounds passages with the same title.
         Near-duplicates are left out unless `dedup` is `off`. The other arguments are those of `rerank`. `options` has
         any other field of the protocol; arguments replace its fields.
@@ -245,7 +247,7 @@ class Rerankd(Base):
             dedup=dedup,
         )
         texts = _convert.passages(passages, scores)
-        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, options)
+        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, tokenizer, options)
         answer, found = self._call(_methods.CONTEXT, message, timeout, priority, request_id)
         return _convert.context(answer, found)
 

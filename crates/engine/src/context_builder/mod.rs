@@ -20,7 +20,6 @@ use crate::types::{
 use choice::{Candidate, Choice, choose};
 use numeric::real;
 use prefix_scheduler::call::Call;
-use prefix_scheduler::model::Tokenizer;
 use template::{Template, Values};
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -92,9 +91,18 @@ impl ContextBuilder {
         request.check_options()?;
         let ranking = request.rerank_request();
         let truncate = self.reranker.truncates(&ranking);
+        let counter = match request.tokenizer.as_str() {
+            "" => None,
+            name => Some(self.models.tokenizer(call, name).await?),
+        };
         let ranked = self.reranker.rerank(call, ranking, None).await.map_err(|error| error.under("request"))?;
         let reader = self.models.answering()?;
-        call.compute(move |call| write(call, &reader, &request, ranked, truncate)).await
+        call.compute(move |call| {
+            let own = |text: &str| reader.tokenizer().text(text).len();
+            let count: &dyn Fn(&str) -> usize = counter.as_ref().map_or(&own, |counter| &**counter);
+            write(call, &reader, count, &request, ranked, truncate)
+        })
+        .await
     }
 }
 
@@ -120,7 +128,7 @@ struct Written {
 
 /// Writes passages and measures the text.
 struct Writer<'a> {
-    tokenizer: &'a dyn Tokenizer,
+    tokens: &'a dyn Fn(&str) -> usize,
     template: Template,
     separator: &'a str,
     size: ContextSize,
@@ -142,7 +150,7 @@ impl Writer<'_> {
 
     fn measure(&self, text: &str) -> usize {
         match self.size {
-            ContextSize::Tokens(_) => self.tokenizer.text(text).len(),
+            ContextSize::Tokens(_) => (self.tokens)(text),
             ContextSize::Characters(_) => text.chars().count(),
         }
     }
@@ -284,13 +292,14 @@ fn value(score: f64) -> f64 {
 fn write(
     call: &Call,
     reader: &ServedGenerator,
+    tokens: &dyn Fn(&str) -> usize,
     request: &ContextRequest,
     ranked: Reranked,
     may_cut: bool,
 ) -> Result<BuiltContext, EngineError> {
     let passages = &request.ranking.passages;
     let writer = Writer {
-        tokenizer: reader.tokenizer(),
+        tokens,
         template: request.template()?,
         separator: request.separator(),
         size: request.size,
@@ -369,7 +378,7 @@ fn write(
         warnings.push(empty(&reasons).to_owned());
     }
     Ok(BuiltContext {
-        tokens: writer.tokenizer.text(&written.text).len(),
+        tokens: tokens(&written.text),
         characters: written.text.chars().count(),
         text: written.text,
         passages: written_passages,
@@ -378,7 +387,7 @@ fn write(
         usage: ranked.usage,
         warnings,
         model: ranked.model,
-        reader: reader.info.name.clone(),
+        reader: if request.tokenizer.is_empty() { reader.info.name.clone() } else { request.tokenizer.clone() },
     })
 }
 

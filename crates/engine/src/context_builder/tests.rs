@@ -1,5 +1,5 @@
 use super::*;
-use prefix_scheduler::model::PromptFormat;
+use prefix_scheduler::model::{PromptFormat, Tokenizer};
 use prefix_scheduler::plan::Token;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -111,7 +111,7 @@ fn spans_and_sizes_of_random_templates_and_texts_are_exact() {
     for _ in 0..10_000 {
         let case = Case::random(&mut random);
         let template = Template::new(&case.template()).unwrap();
-        let writer = Writer { tokenizer: &Merging, template, separator: &case.separator, size: case.size };
+        let writer = Writer { tokens: &|text| Merging.text(text).len(), template, separator: &case.separator, size: case.size };
         let source = |(index, (id, title, text)): (usize, &'_ (String, String, String))| {
             (index, id.clone(), title.clone(), text.clone(), 1.0 / real(index + 1))
         };
@@ -180,7 +180,7 @@ fn a_passage_whose_whole_text_fits_is_not_cut() {
     let words = "one two three four five six seven eight nine ten eleven twelve";
     let template = Template::new("{text}").unwrap();
     let writer = |most: usize| Writer {
-        tokenizer: &Merging,
+        tokens: &|text| Merging.text(text).len(),
         template: template.clone(),
         separator: "",
         size: ContextSize::Characters(most),

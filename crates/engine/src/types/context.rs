@@ -10,7 +10,7 @@ pub const CONTEXT_TOKENS: usize = 1_024;
 /// The size of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextSize {
-    /// Tokens of the generator that answers.
+    /// Tokens.
     Tokens(usize),
     /// Unicode characters.
     Characters(usize),
@@ -35,6 +35,8 @@ pub struct ContextRequest {
     pub separator: Option<String>,
     /// Most passages with the same title; `None` for no bound. Passages without a title are not bounded.
     pub most_per_source: Option<usize>,
+    /// Name of the tokenizer that counts; empty for that of the generator that answers.
+    pub tokenizer: String,
 }
 
 /// A passage of a context.
@@ -76,7 +78,7 @@ pub enum LeftOut {
 pub struct BuiltContext {
     /// The text; empty if no passage is in it.
     pub text: String,
-    /// Its tokens, counted as a whole by the tokenizer of the generator that answers.
+    /// Its tokens, counted as a whole.
     pub tokens: usize,
     /// Its Unicode characters.
     pub characters: usize,
@@ -92,6 +94,6 @@ pub struct BuiltContext {
     pub warnings: Vec<String>,
     /// The generator that scored.
     pub model: GeneratorInfo,
-    /// Name of the generator whose tokenizer counted.
+    /// Name of the tokenizer that counted, or of its generator.
     pub reader: String,
 }

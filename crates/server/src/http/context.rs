@@ -21,9 +21,12 @@ const TEMPLATE: &str = "template";
 const SEPARATOR: &str = "separator";
 /// Most passages with the same title.
 const MAX_PER_SOURCE: &str = "max_per_source";
+/// Name of the tokenizer that counts tokens.
+const TOKENIZER: &str = "tokenizer";
 
 /// Fields that a body has in addition to those of a ranking.
-pub(super) const FIELDS: [&str; 5] = [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE];
+pub(super) const FIELDS: [&str; 6] =
+    [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE, TOKENIZER];
 
 impl Reader {
     /// Reads a body. Blocking, as [`Reader::rerank`].
@@ -36,6 +39,7 @@ impl Reader {
             template: object.string(TEMPLATE)?.unwrap_or_default(),
             separator: object.string(SEPARATOR)?,
             most_per_source: object.count(MAX_PER_SOURCE, 0)?.filter(|most| *most > 0),
+            tokenizer: object.string(TOKENIZER)?.unwrap_or_default(),
         };
         Ok((asked, request))
     }
