@@ -220,7 +220,7 @@ async fn a_stated_tokenizer_counts() {
     let models = engine.models().clone().with_tokenizers(Arc::new(find));
     let engine = engine::Engine::new(models, *engine.limits());
     let server = common::serve(engine, observed, queue_length).await;
-    let by = |tokenizer: &str| v1::BuildContextRequest { tokenizer: tokenizer.into(), ..request(11) };
+    let by = |tokenizer: &str| v1::BuildContextRequest { tokenizer: tokenizer.into(), ..request(8) };
     let built = build(&server, by("words")).await.unwrap();
     assert_eq!(built.text, "[1] question question of the 東京 town");
     assert_eq!((built.tokens, built.reader.as_str()), (7, "words"));
