@@ -771,20 +771,22 @@ class WarmPassagesResponse(_message.Message):
     def __init__(self, passages: _Optional[int] = ..., present: _Optional[int] = ..., kept: _Optional[int] = ..., tokens: _Optional[int] = ..., model: _Optional[str] = ...) -> None: ...
 
 class BuildContextRequest(_message.Message):
-    __slots__ = ("request", "max_tokens", "max_characters", "template", "separator", "max_per_source")
+    __slots__ = ("request", "max_tokens", "max_characters", "template", "separator", "max_per_source", "tokenizer")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_CHARACTERS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     SEPARATOR_FIELD_NUMBER: _ClassVar[int]
     MAX_PER_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     request: RerankRequest
     max_tokens: int
     max_characters: int
     template: str
     separator: str
     max_per_source: int
-    def __init__(self, request: _Optional[_Union[RerankRequest, _Mapping]] = ..., max_tokens: _Optional[int] = ..., max_characters: _Optional[int] = ..., template: _Optional[str] = ..., separator: _Optional[str] = ..., max_per_source: _Optional[int] = ...) -> None: ...
+    tokenizer: str
+    def __init__(self, request: _Optional[_Union[RerankRequest, _Mapping]] = ..., max_tokens: _Optional[int] = ..., max_characters: _Optional[int] = ..., template: _Optional[str] = ..., separator: _Optional[str] = ..., max_per_source: _Optional[int] = ..., tokenizer: _Optional[str] = ...) -> None: ...
 
 class ContextPassage(_message.Message):
     __slots__ = ("id", "original_index", "start", "end", "score", "utility", "duplicates", "cut", "compressed")
