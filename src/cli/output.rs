@@ -13,6 +13,7 @@ use engine::types::RerankRequest;
 use files::Warnings;
 use protocol::v1;
 use rag_metrics::brief;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// True if standard error is a terminal.
 pub(super) fn progress_wanted() -> bool {
@@ -148,7 +149,9 @@ pub(super) fn table(head: &[&str]) -> Table {
 /// A table as text, with whole words. If these do not fit the output's width, each row becomes a block with a line per
 /// column.
 pub(super) fn shown(mut table: Table) -> String {
-    let longest = |text: &str| text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or(0);
+    // A longer word, such as an address, may be broken.
+    let most = usize::from(width()) / 3;
+    let longest = |text: &str| text.split_whitespace().map(|word| word.width().min(most)).max().unwrap_or(0);
     let cells = |row: &Row| row.cell_iter().map(|cell| cell.content().clone()).collect::<Vec<_>>();
     let head = table.header().map_or_else(Vec::new, cells);
     let rows: Vec<Vec<String>> = table.row_iter().map(cells).collect();
@@ -157,14 +160,16 @@ pub(super) fn shown(mut table: Table) -> String {
         .collect();
     if words.iter().sum::<usize>() + words.len() < usize::from(width()) {
         for (column, least) in table.column_iter_mut().zip(words) {
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(u16::try_from(least).unwrap_or(u16::MAX))));
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(
+                u16::try_from(least).unwrap_or(u16::MAX),
+            )));
         }
         return format!("{table}\n");
     }
-    let indent = head.iter().map(|name| name.chars().count()).max().unwrap_or(0) + 2;
+    let indent = head.iter().map(|name| name.width()).max().unwrap_or(0) + 2;
     let line = |(name, value): (&String, &String)| wrapped_after(&format!("{name:indent$}"), value);
     let block = |row: &Vec<String>| head.iter().zip(row).map(line).collect::<String>();
-    rows.iter().map(block).collect::<Vec<_>>().join("\n")
+    rows.iter().map(|row| block(row) + "\n").collect()
 }
 
 /// Spaces of a cell beside its content.
@@ -201,19 +206,32 @@ pub(super) fn indented(text: &str) -> String {
 
 /// Breaks a sentence into lines after `before`, whose place is left blank on the second line and those below.
 fn wrapped_after(before: &str, text: &str) -> String {
-    let indent = before.chars().count();
+    let indent = before.width();
     let most = usize::from(width()).saturating_sub(indent);
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+            Some(line) if line.width() + 1 + word.width() <= most => {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.extend(pieces(word, most)),
         }
     }
-    format!("{before}{}\n", lines.join(&format!("\n{:indent$}", "")))
+    let text = format!("{before}{}", lines.join(&format!("\n{:indent$}", "")));
+    text.trim_end().to_owned() + "\n"
+}
+
+/// A word in pieces of at most this width: Chinese and Japanese have no spaces.
+fn pieces(word: &str, most: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for letter in word.chars() {
+        match pieces.last_mut() {
+            Some(piece) if piece.width() + letter.width().unwrap_or(0) <= most => piece.push(letter),
+            _ => pieces.push(letter.into()),
+        }
+    }
+    pieces
 }
 
 /// Results that are shown unless the caller asks for a number of them.
@@ -542,6 +560,27 @@ pub(super) fn adapter(adapter: &v1::AdapterInfo) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_keep_words_whole_and_become_blocks_if_they_do_not_fit() {
+        let of = |name: &str, note: &str| {
+            let mut table = table(&["name", "note"]);
+            table.add_row([name, note]);
+            shown(table)
+        };
+        let note = "word ".repeat(20);
+        assert!(of("all-minilm-l6-v2", &note).contains("│ all-minilm-l6-v2 ┆ word word"));
+        let names = ["name"; 8];
+        let mut wide = table(&names);
+        wide.add_row(["twelve-chars"; 8]);
+        assert_eq!(shown(wide), "name  twelve-chars\n".repeat(8) + "\n");
+        for text in ["東京".repeat(50), "https://example.org/".to_owned() + &"path/".repeat(30)] {
+            let mut wide = table(&names);
+            wide.add_row([["twelve-chars"; 7].as_slice(), &[text.as_str()]].concat());
+            let (shown, narrow) = (shown(wide), of("a", &text));
+            assert!(shown.lines().chain(narrow.lines()).all(|line| line.width() <= 80), "{shown}{narrow}");
+        }
+    }
 
     #[test]
     fn progress_in_a_log_names_what_is_counted() {

@@ -215,7 +215,11 @@ async fn what_cannot_be_followed_is_refused_with_its_field() {
 async fn a_stated_tokenizer_counts() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let find = |name: &str| -> Result<engine::models::CountTokens, String> {
-        if name == "words" { Ok(Arc::new(|text| text.split_whitespace().count())) } else { Err("is none of: words".into()) }
+        if name == "words" {
+            Ok(Arc::new(|text| text.split_whitespace().count()))
+        } else {
+            Err("is none of: words".into())
+        }
     };
     let models = engine.models().clone().with_tokenizers(Arc::new(find));
     let engine = engine::Engine::new(models, *engine.limits());

@@ -19,7 +19,7 @@ use super::position_bias::PositionBias;
 use super::prompt::Language;
 use crate::fusion::calibration::Calibration;
 use crate::types::{EngineError, Role};
-use prefix_scheduler::call::{Call, Place};
+use prefix_scheduler::call::{Call, Lane, Place};
 use prefix_scheduler::model::{GeneratorInfo, Tokenizer};
 use prefix_scheduler::scheduler::Status;
 use prefix_scheduler::scheduler::entailment::Judge;
@@ -281,9 +281,10 @@ impl Models {
     /// [`EngineError::Invalid`] with the available names, if none matches.
     pub(crate) async fn tokenizer(&self, call: &Call, name: &str) -> Result<CountTokens, EngineError> {
         let invalid = |problem| EngineError::invalid("tokenizer", problem);
-        let find = self.tokenizers.clone().ok_or_else(|| invalid("must be empty: there are no tokenizers".to_owned()))?;
+        let find =
+            self.tokenizers.clone().ok_or_else(|| invalid("must be empty: there are no tokenizers".to_owned()))?;
         let name = name.to_owned();
-        call.compute(move |_| {
+        call.compute_in(Lane::Disk, move |_| {
             find(&name).map_err(|problem| invalid(format!("{} {problem}", quoted(&name))))
         })
         .await

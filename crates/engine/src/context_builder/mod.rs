@@ -298,12 +298,7 @@ fn write(
     may_cut: bool,
 ) -> Result<BuiltContext, EngineError> {
     let passages = &request.ranking.passages;
-    let writer = Writer {
-        tokens,
-        template: request.template()?,
-        separator: request.separator(),
-        size: request.size,
-    };
+    let writer = Writer { tokens, template: request.template()?, separator: request.separator(), size: request.size };
     let results = || ranked.passages.iter().filter(|result| !passages[result.index].is_blank());
     let source = |result: &Ranked| {
         let Passage { id, title, text, .. } = &passages[result.index];

@@ -111,7 +111,8 @@ fn spans_and_sizes_of_random_templates_and_texts_are_exact() {
     for _ in 0..10_000 {
         let case = Case::random(&mut random);
         let template = Template::new(&case.template()).unwrap();
-        let writer = Writer { tokens: &|text| Merging.text(text).len(), template, separator: &case.separator, size: case.size };
+        let writer =
+            Writer { tokens: &|text| Merging.text(text).len(), template, separator: &case.separator, size: case.size };
         let source = |(index, (id, title, text)): (usize, &'_ (String, String, String))| {
             (index, id.clone(), title.clone(), text.clone(), 1.0 / real(index + 1))
         };

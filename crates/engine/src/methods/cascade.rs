@@ -352,10 +352,14 @@ impl Ranking for Running {
         &self.free
     }
 
-    /// The result of stage 2 is an answer.
-    fn skip(&mut self) -> bool {
-        self.late = self.together.take().is_some();
-        self.late
+    /// The result of stage 2 is an answer without stage 3.
+    fn is_optional(&self) -> bool {
+        self.together.is_some()
+    }
+
+    fn skip(&mut self) {
+        self.together = None;
+        self.late = true;
     }
 
     /// The prompts of stage 3 begin with the passages that are first after stage 2.

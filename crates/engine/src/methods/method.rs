@@ -181,11 +181,13 @@ pub trait Ranking: Send {
         &[]
     }
 
-    /// Goes on without the scores of the prompts that [`Ranking::needs`] returned last, because they would come after
-    /// the deadline. False if it has no answer without them.
-    fn skip(&mut self) -> bool {
+    /// True if it has an answer without the scores of the prompts that [`Ranking::needs`] returned last.
+    fn is_optional(&self) -> bool {
         false
     }
+
+    /// Goes on without these scores, because they would come after the deadline. Only if they are optional.
+    fn skip(&mut self) {}
 
     /// True if its next step, a design or the absorption of scores, may take seconds. It then takes turns with
     /// fits.

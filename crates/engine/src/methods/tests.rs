@@ -101,10 +101,7 @@ pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer
     let (mut ranking, call) = (method.begin(task).unwrap(), Call::local());
     let (mut rounds, mut announced, mut spent) = (Vec::<Vec<Prompt>>::new(), Vec::new(), 0);
     while let Some(prompts) = ranking
-        .next(
-            &Budget { tokens: tokens - spent, context: usize::MAX, counted: usize::MAX, kept: None },
-            &call,
-        )
+        .next(&Budget { tokens: tokens - spent, context: usize::MAX, counted: usize::MAX, kept: None }, &call)
         .unwrap()
     {
         spent += Budget::cost(&prompts).tokens;

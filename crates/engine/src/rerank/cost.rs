@@ -1,8 +1,8 @@
 //! The cost of a ranking, before the work.
 
 use super::budget::{Allowed, Reserved, tokens_in_time};
-use super::driver::{Driver, Round, Step, lock};
-use crate::methods::{Budget, spared};
+use super::driver::{Driver, Given, Round, Step, lock};
+use crate::methods::Budget;
 use crate::types::{EngineError, RerankRequest};
 use prefix_scheduler::plan::Cost;
 
@@ -41,20 +41,12 @@ impl Driver<'_> {
         Budget { tokens, counted, context, kept }
     }
 
-    /// True if a round ends before the deadline, as far as the speed is known.
-    pub(super) fn is_in_time(&self, round: &Round) -> bool {
-        self.model.as_ref().is_none_or(|model| {
-            let kept = model.scheduler.kept(self.rounds.as_ref());
-            model.scheduler.is_in_time(self.call, round.cost.tokens - spared(kept.as_ref(), &round.plan))
-        })
-    }
-
     /// The first round of a request, without evaluation.
     pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
         let allowed = self.allowed(&request);
         let begun = self.begin(request, None).await?;
         let fits = lock(&begun.ranking).fits();
-        Ok(match self.step(&begun.ranking, None, allowed, fits).await? {
+        Ok(match self.step(&begun.ranking, Given::Nothing, allowed, fits).await? {
             Step::Score(round) => round.cost,
             // The cost of another model is known when its worker has tokenised the passages.
             Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),

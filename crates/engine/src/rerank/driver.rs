@@ -17,7 +17,7 @@ use super::mixing::asks_mix;
 use super::pending::Pending;
 use super::quota::Quota;
 use super::single_passage::SinglePassageScores;
-use crate::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
+use crate::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained, spared};
 use crate::models::{Models, ServedGenerator};
 use crate::truncate::{Fit, FittedPassages, fit_formed};
 use crate::types::{EngineError, Limits, RerankEvent, RerankRequest, Role, Usage, milliseconds};
@@ -97,8 +97,19 @@ pub(super) struct Round {
     shares: usize,
     /// [`Ranking::fits`].
     fits: bool,
+    /// [`Ranking::is_optional`].
+    optional: bool,
     /// Nodes scored only for the compression. The method does not see them.
     beside: HashSet<NodeId>,
+}
+
+/// What a ranking gets before its next step.
+pub(super) enum Given {
+    /// The first step.
+    Nothing,
+    Scores(Scores),
+    /// The scores of the last round would come after the deadline.
+    Late,
 }
 
 pub(super) enum Step {
@@ -147,12 +158,12 @@ impl<'a> Driver<'a> {
         if unmeasured {
             warnings.push("latency_budget_ms had no effect: the generator has not read anything yet".to_owned());
         }
-        let (mut scores, mut fits) = (None, lock(&ranking).fits());
+        let (mut given, mut fits) = (Given::Nothing, lock(&ranking).fits());
         loop {
-            let fitting = scores.is_some();
+            let fitting = !matches!(given, Given::Nothing);
             let started = Instant::now();
             let timed = self.call.stage(if fitting { Stage::Fit } else { Stage::Tokenise });
-            let step = self.step(&ranking, scores.take(), allowed, fits).await?;
+            let step = self.step(&ranking, given, allowed, fits).await?;
             fits = matches!(&step, Step::Score(round) if round.fits);
             if let Step::Score(round) = &step {
                 timed.record_tokens(round.cost.tokens, 0);
@@ -182,11 +193,11 @@ impl<'a> Driver<'a> {
                     self.call.tally().add_cut(of_passages.iter().filter(|dropped| **dropped > 0).count());
                     return Ok(Driven { scored: *scored, cut });
                 }
-                Step::Score(round) => scores = self.score_in_time(&ranking, *round, allowed).await?,
-                Step::Judge(pairs) => scores = Some(self.judge(pairs, &mut warnings).await?),
+                Step::Score(round) => given = self.score_in_time(&ranking, *round, allowed).await?,
+                Step::Judge(pairs) => given = Given::Scores(self.judge(pairs, &mut warnings).await?),
                 Step::ScorePassages(role) if mixed_model == Some(role) => {
                     let preferred = lock(&ranking).preferred().to_vec();
-                    scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
+                    given = Given::Scores(self.mix_in(role, (&task, preferred), &mut warnings).await?);
                     // The generator has that much less time.
                     allowed = self.allowed(&task.request);
                 }
@@ -194,7 +205,7 @@ impl<'a> Driver<'a> {
                     let scored = self.score_passages(role, &task, allowed.tokens).await?;
                     cut = scored.cut;
                     warnings.extend(shortened(&self.copies.spread(&cut)).into_iter().chain(scored.warnings));
-                    scores = Some(scored.scores);
+                    given = Given::Scores(scored.scores);
                 }
             }
         }
@@ -215,11 +226,12 @@ impl<'a> Driver<'a> {
         Ok(begun)
     }
 
-    /// Passes scores to the method and asks for its next step; in the lane of the fits if `fits`.
+    /// Passes scores to the method and asks for its next step; in the lane of the fits if `fits`. Optional prompts that
+    /// would end after the deadline, as far as the speed is known, are skipped.
     pub(super) async fn step(
         &self,
         ranking: &Shared,
-        scores: Option<Scores>,
+        given: Given,
         allowed: Allowed,
         fits: bool,
     ) -> Result<Step, EngineError> {
@@ -236,43 +248,59 @@ impl<'a> Driver<'a> {
         let wanted = self.single.wanted();
         // Prompts are planned in the lane of tokenisation: they must not wait for other requests' fits.
         let lane = if fits { Lane::Fit } else { Lane::Request };
+        let (model, rounds) = (self.model.clone(), self.rounds.clone());
+        let is_in_time = move |call: &Call, plan: &Plan, tokens: usize| {
+            model.as_ref().filter(|_| call.deadline().is_some()).is_none_or(|model| {
+                let kept = model.scheduler.kept(rounds.as_ref());
+                model.scheduler.is_in_time(call, tokens - spared(kept.as_ref(), plan))
+            })
+        };
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
-            if let Some(scores) = scores {
-                ranking.absorb(&scores, call)?;
+            match given {
+                Given::Nothing => {}
+                Given::Scores(scores) => ranking.absorb(&scores, call)?,
+                Given::Late => ranking.skip(),
             }
-            let prompts = match ranking.needs(&budget, call).map_err(whole)? {
-                None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
-                Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
-                Some(Needs::Verdicts(pairs)) => return Ok(Step::Judge(pairs)),
-                Some(Needs::Prompts(prompts)) => prompts,
-            };
-            let mut plan = Plan::new();
-            let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
-            let beside = wanted.map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
-            let (shares, fits) = (ranking.shares(), ranking.fits());
-            let (cost, spared) = (plan.cost(), budget.spared(&plan));
-            let affordable = budget.suffices(cost.tokens, spared);
-            let round = Round { plan, cost, spared, affordable, paths, grown, shares, fits, beside };
-            Ok(Step::Score(Box::new(round)))
+            loop {
+                let prompts = match ranking.needs(&budget, call).map_err(&whole)? {
+                    None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
+                    Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
+                    Some(Needs::Verdicts(pairs)) => return Ok(Step::Judge(pairs)),
+                    Some(Needs::Prompts(prompts)) => prompts,
+                };
+                let mut plan = Plan::new();
+                let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
+                let beside = wanted.as_ref().map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
+                let (shares, fits, optional) = (ranking.shares(), ranking.fits(), ranking.is_optional());
+                let cost = plan.cost();
+                if optional && !is_in_time(call, &plan, cost.tokens) {
+                    ranking.skip();
+                    continue;
+                }
+                let spared = budget.spared(&plan);
+                let affordable = budget.suffices(cost.tokens, spared);
+                let round = Round { plan, cost, spared, affordable, paths, grown, shares, fits, optional, beside };
+                return Ok(Step::Score(Box::new(round)));
+            }
         };
         self.call.compute_in(lane, work).await
     }
 
-    /// As [`Driver::score`]; `None` if the ranking goes on without the scores, which would come after the deadline.
-    async fn score_in_time(
-        &mut self,
-        ranking: &Shared,
-        round: Round,
-        allowed: Allowed,
-    ) -> Result<Option<Scores>, EngineError> {
-        if !self.is_in_time(&round) && lock(ranking).skip() {
-            return Ok(None);
-        }
+    /// As [`Driver::score`]. The scheduler gives up an optional round while the call has time left for an answer.
+    async fn score_in_time(&mut self, ranking: &Shared, round: Round, allowed: Allowed) -> Result<Given, EngineError> {
+        let (optional, planned, before) = (round.optional, round.cost.tokens, self.call.spent());
         match self.score(ranking, round, allowed).await {
-            // The scheduler gave the round up while the call has time left.
-            Err(EngineError::DeadlineExceeded) if self.call.check().is_ok() && lock(ranking).skip() => Ok(None),
-            scored => scored.map(Some),
+            Err(EngineError::DeadlineExceeded) if optional && self.call.check().is_ok() => {
+                let evaluated = (self.call.spent() - before).min(planned);
+                self.planned += evaluated;
+                self.usage.tokens += evaluated;
+                if let Some(model) = &self.model {
+                    model.scheduler.release_estimate(self.call);
+                }
+                Ok(Given::Late)
+            }
+            scored => scored.map(Given::Scores),
         }
     }
 
@@ -289,7 +317,7 @@ impl<'a> Driver<'a> {
         let mut scores = Scores::awaited(&round.plan, round.paths, &round.beside);
         self.tell(RerankEvent::Planned(round.cost));
         let plan = Arc::new(round.plan);
-        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).of(round.shares);
+        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).of(round.shares, round.optional);
         let mut outcome = match &self.listener {
             None => model.scheduler.run_round(Arc::clone(&plan), self.call, None, rounds).await?,
             Some(_) => self.watch(ranking, &model, (Arc::clone(&plan), rounds), &mut scores, &round.beside).await?,
@@ -345,7 +373,7 @@ impl<'a> Driver<'a> {
                     }
                     Event::Sampled(..) => {}
                 },
-                outcome = &mut work => break outcome?,
+                outcome = &mut work => break outcome,
                 order = async { match &mut interim {
                     Some(order) => order.await,
                     None => std::future::pending().await,
@@ -358,7 +386,9 @@ impl<'a> Driver<'a> {
                 }
             }
         };
+        // An interim order in flight holds the ranking.
         child.cancel();
+        let outcome = outcome?;
         // The answer may overtake events that were sent before it.
         while let Ok(event) = events.try_recv() {
             if let Event::Progress { done, total } = event {

@@ -163,12 +163,6 @@ impl Pace {
         Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
 
-    /// True if `left` tokens cannot be evaluated within `time`, even without waiting.
-    #[must_use]
-    pub fn hopeless(&self, left: usize, time: Duration) -> bool {
-        self.late_by(left, time, OPTIMISM).is_some()
-    }
-
     /// By how much `left` tokens exceed `share` of `time`; `None` if they fit, or the speed is unknown.
     #[must_use]
     pub fn late_by(&self, left: usize, time: Duration, share: f64) -> Option<Duration> {
@@ -247,6 +241,10 @@ mod tests {
         pace
     }
 
+    fn hopeless(pace: &Pace, left: usize, time: Duration) -> bool {
+        pace.late_by(left, time, OPTIMISM).is_some()
+    }
+
     fn later(retry_after: Duration) -> Result<(), ScheduleError> {
         Err(ScheduleError::Overloaded { retry_after })
     }
@@ -255,7 +253,7 @@ mod tests {
     fn before_the_first_step_everything_is_admitted() {
         let pace = Pace::default();
         assert_eq!(pace.admit((usize::MAX, Kind::Reads), usize::MAX, Some(SECOND), None), Ok(()));
-        assert!(!pace.hopeless(usize::MAX, SECOND));
+        assert!(!hopeless(&pace, usize::MAX, SECOND));
     }
 
     /// Worked by hand: samples alone take 20 tokens per second, prompts are read at 1,000.
@@ -295,10 +293,10 @@ mod tests {
     #[test]
     fn what_cannot_end_even_at_a_better_speed_is_hopeless() {
         let pace = thousand();
-        assert!(!pace.hopeless(1_250, SECOND));
-        assert!(pace.hopeless(1_251, SECOND));
-        assert!(pace.hopeless(1, Duration::ZERO));
-        assert!(!pace.hopeless(0, Duration::ZERO));
+        assert!(!hopeless(&pace, 1_250, SECOND));
+        assert!(hopeless(&pace, 1_251, SECOND));
+        assert!(hopeless(&pace, 1, Duration::ZERO));
+        assert!(!hopeless(&pace, 0, Duration::ZERO));
     }
 
     #[test]
@@ -315,7 +313,7 @@ mod tests {
             pace.record(2, SECOND / 20, false);
         }
         assert!(pace.speed().unwrap() < 100.0);
-        assert!(!pace.hopeless(1_000, SECOND));
+        assert!(!hopeless(&pace, 1_000, SECOND));
     }
 
     /// A latency budget is spent on prompts. Neither an hour of sampling nor a halted process may shrink it to one

@@ -25,8 +25,7 @@ const MAX_PER_SOURCE: &str = "max_per_source";
 const TOKENIZER: &str = "tokenizer";
 
 /// Fields that a body has in addition to those of a ranking.
-pub(super) const FIELDS: [&str; 6] =
-    [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE, TOKENIZER];
+pub(super) const FIELDS: [&str; 6] = [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE, TOKENIZER];
 
 impl Reader {
     /// Reads a body. Blocking, as [`Reader::rerank`].

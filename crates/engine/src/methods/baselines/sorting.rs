@@ -137,10 +137,7 @@ mod tests {
     fn a_round_without_scores_is_an_error_and_not_a_loop() {
         let mut ranking = Setwise.begin(super::super::super::tests::task(3)).unwrap();
         ranking
-            .next(
-                &Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None },
-                &Call::local(),
-            )
+            .next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None }, &Call::local())
             .unwrap();
         assert!(matches!(ranking.absorb(&Scores::default(), &Call::local()), Err(EngineError::Internal(_))));
     }

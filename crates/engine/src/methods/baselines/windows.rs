@@ -175,12 +175,7 @@ mod tests {
         let mut sliding = Sliding::new(ByNumber, vec![(0..passages).collect()]);
         let mut budgets = tokens.iter().copied().chain(std::iter::repeat(1_000));
         while sliding
-            .next_window(&Budget {
-                tokens: budgets.next().unwrap(),
-                context: 1_000,
-                counted: usize::MAX,
-                kept: None,
-            })
+            .next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, counted: usize::MAX, kept: None })
             .is_some()
         {
             sliding.sort_window(&Scores::default());

@@ -15,8 +15,7 @@ use prefix_scheduler::scripted::{ByteTokenizer, END};
 
 /// Token numbers from here on are passages; text is bytes.
 const PASSAGE: Token = 1_000;
-const UNBOUNDED: Budget =
-    Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None };
+const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None };
 
 fn task(n: usize) -> Arc<Task> {
     let language = Language::new(Arc::new(ByteTokenizer::default()), PromptFormat::Plain);

@@ -110,7 +110,7 @@ impl Active {
         let phase = self.phase();
         View {
             left: self.walk.remaining(),
-            arrival: self.job.arrival,
+            arrival: self.job.since,
             phase,
             priority: self.job.call.priority(),
             growth: if phase == Phase::Growing { self.latest } else { 0 },

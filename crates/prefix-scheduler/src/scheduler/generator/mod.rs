@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
 use super::estimate::Estimator;
-use super::pace::{FILL, Kind, Pace};
+use super::pace::{FILL, Kind, OPTIMISM, Pace};
 use super::worker::Worker;
 use super::{Load, SEQUENCES, ScheduleError, Status};
 use crate::call::{Call, Lane, Ledger, Priority, Stage, Stopped, Timed, Urgency};
@@ -105,6 +105,10 @@ struct Job {
     fills: bool,
     /// Tokens to evaluate if the cached states stay until the job runs.
     expected: usize,
+    /// [`Rounds::since`].
+    since: Instant,
+    /// [`Rounds::optional`].
+    optional: bool,
     arrival: Instant,
     call: Call,
     /// The time in the queue; `None` once it is over.
@@ -126,12 +130,13 @@ impl Job {
             return Some(stopped.into());
         }
         let time = self.call.deadline()?.saturating_duration_since(Instant::now());
-        (!self.samples && pace.hopeless(left, time)).then(|| Stopped::DeadlineExceeded.into())
+        let share = if self.optional { FILL } else { OPTIMISM };
+        (!self.samples && pace.late_by(left, time, share).is_some()).then(|| Stopped::DeadlineExceeded.into())
     }
 
     /// Its place in the order of the queue.
     fn order(&self) -> (Urgency, Instant) {
-        (self.call.urgency(), self.arrival)
+        (self.call.urgency(), self.since)
     }
 }
 
@@ -236,7 +241,8 @@ impl Scheduler {
     /// Shared state of the rounds of a request; empty at first.
     #[must_use]
     pub fn rounds(&self) -> Rounds {
-        Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
+        let held = self.store.as_deref().map_or_else(Held::default, Store::hold);
+        Rounds { held, since: Instant::now(), shares: 0, optional: false }
     }
 
     /// The states that a next round would find; `None` if nothing is cached, or restoring takes as long as evaluating.
@@ -277,7 +283,7 @@ impl Scheduler {
         (rounds, filled): (Rounds, Option<Keys>),
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
-        let Rounds { held, shares } = rounds;
+        let Rounds { held, since, shares, optional } = rounds;
         // Idle work must not evict states that requests may need again.
         let store = self.store.clone().filter(|_| call.priority() != Priority::IDLE);
         let (costed, fills) = (Arc::clone(&plan), filled.is_some());
@@ -321,6 +327,8 @@ impl Scheduler {
             shares,
             fills,
             expected,
+            since,
+            optional,
             arrival,
             call: call.clone(),
             queued,

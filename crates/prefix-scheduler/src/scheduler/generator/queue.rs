@@ -1,8 +1,8 @@
 //! How the active requests share a step; pure functions. `scheduler::order` decides which request becomes active.
 //!
 //! The most urgent active request is the leader; among equally urgent ones, the oldest of those with at most
-//! [`SIMILAR`] times the fewest tokens left. So short requests overtake long ones, and similar ones, which arrive all the
-//! time under load, do not overtake each other until their deadlines pass. The leader takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
+//! [`SIMILAR`] times the fewest tokens left. So short requests overtake long ones. Similar ones do not: under load they
+//! arrive all the time, and one of them would wait until its deadline. The leader takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
 //! that a new request waits for the current step. The step also takes work that adds little time: one token of
 //! each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
 //! leader's samples grow, it takes the prompts of other sampling requests, too, so that all samples grow together.
@@ -61,7 +61,7 @@ pub enum Phase {
     Growing,
 }
 
-/// Order in which active requests take tokens from a step: the leader, then the others, oldest first. If that request samples, prompts that take less time than its
+/// Order in which active requests take tokens from a step: the leader, then the others, oldest first. If the leader samples, prompts that take less time than its
 /// samples go first: the samples grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
@@ -88,12 +88,14 @@ fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
 /// two cores.
 const IDLE_STEP: usize = 32;
 
-/// True if a request with this priority and this many tokens gains nothing by being active now, because a step or
-/// more of tokens goes first. While it waits, a more urgent request can still go first.
+/// True if a request with this priority, this many tokens and this time of arrival gains nothing by being active now,
+/// because a step or more of tokens goes first. While it waits, a more urgent request can still go first.
 #[must_use]
-pub fn may_wait<T>(own: (Priority, usize), batch: usize, active: &[View<T>]) -> bool {
-    let own = (own.0, SIMILAR.saturating_mul(own.1));
-    let before = |view: &&View<T>| (view.priority, view.left) <= own && view.phase == Phase::Scoring;
+pub fn may_wait<T: Ord>((priority, tokens, arrival): (Priority, usize, T), batch: usize, active: &[View<T>]) -> bool {
+    let before = |view: &&View<T>| {
+        let most = if view.arrival <= arrival { SIMILAR.saturating_mul(tokens) } else { tokens };
+        (view.priority, view.left) <= (priority, most) && view.phase == Phase::Scoring
+    };
     active.iter().filter(before).map(|view| view.left).sum::<usize>() >= batch
 }
 
@@ -303,8 +305,8 @@ mod tests {
     /// Under load, a request of 250 tokens did not begin before its deadline, because requests of 240 kept arriving.
     #[test]
     fn similar_requests_do_not_overtake_each_other() {
-        let requests: Vec<_> = (0..50).map(|number| (240 * number, if number == 1 { 250 } else { 240 })).collect();
-        assert!(play(&requests, 512, 8)[1] <= 240 + 2 * 250);
+        let requests: Vec<_> = (0..50).map(|number| if number == 1 { (0, 250) } else { (240 * number, 240) }).collect();
+        assert_eq!(play(&requests, 512, 8)[1], 490);
     }
 
     #[test]
@@ -370,12 +372,14 @@ mod tests {
     #[test]
     fn a_request_is_active_only_if_it_gets_tokens_soon() {
         let scoring = |left| view(left, 5, Phase::Scoring);
-        let may_wait = |tokens, priority, active: &[View<usize>]| super::may_wait((priority, tokens), 512, active);
+        let may_wait = |tokens, priority, active: &[View<usize>]| super::may_wait((priority, tokens, 7), 512, active);
         let normal = Priority::NORMAL;
         assert!(!may_wait(600, normal, &[]));
         assert!(!may_wait(600, normal, &[scoring(500)]), "less than two steps are left");
         assert!(may_wait(600, normal, &[scoring(300), scoring(300)]));
         assert!(!may_wait(100, normal, &[scoring(40_000)]), "it goes before a larger one");
+        assert!(may_wait(300, normal, &[scoring(550)]), "an older one of similar size goes first");
+        assert!(!may_wait(300, normal, &[view(550, 9, Phase::Scoring)]), "a newer one does not");
         assert!(!may_wait(600, Priority::HIGH, &[scoring(600)]), "it is more urgent");
         assert!(!may_wait(600, normal, &[view(5_000, 5, Phase::Growing)]), "samples leave most of a step");
     }

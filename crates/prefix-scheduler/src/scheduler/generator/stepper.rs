@@ -168,7 +168,7 @@ impl<'a> Stepper<'a> {
         later.or_else(|| {
             let views = self.views();
             let gains = |job: &Job| {
-                let own = (job.call.priority(), job.expected);
+                let own = (job.call.priority(), job.expected, job.since);
                 job.samples || self.order.is_by_wait() || !queue::may_wait(own, self.capacity.batch, &views)
             };
             let candidates: Vec<usize> = (0..self.waiting.len()).filter(|&index| gains(&self.waiting[index])).collect();

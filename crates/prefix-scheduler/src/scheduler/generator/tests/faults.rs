@@ -58,6 +58,8 @@ fn job(plan: &Arc<Plan>) -> (Job, oneshot::Receiver<Result<Outcome, ScheduleErro
         shares: 0,
         fills: false,
         expected: 0,
+        since: Instant::now(),
+        optional: false,
         arrival: Instant::now(),
         call: Call::local(),
         queued: None,

@@ -278,7 +278,7 @@ fn a_later_round_restores_what_an_earlier_one_read_also_where_the_store_is_full(
     let (first, second) = (plan(&["k", "l", "m", "n"], "?x", 9), plan(&["kl", "nk"], "?x", 9));
     let run = |plan: &Arc<Plan>, rounds: &Rounds, shares| {
         let call = Call::local();
-        let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares));
+        let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares, false));
         let outcome = bench.runtime.block_on(round).unwrap();
         assert_eq!(outcome.scores, directly(plan));
         outcome.cached_tokens
@@ -316,7 +316,7 @@ fn a_later_round_restores_longer_prefixes_at_their_second_sight() {
     for (orders, shares, cached) in [(["abc", "abd"], 2, 4 + 2 * 40), (["efg", "efh"], 1, 4 + 40)] {
         let (call, rounds) = (Call::local(), bench.scheduler.rounds());
         let run = |plan: &Arc<Plan>, shares| {
-            let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares));
+            let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares, false));
             let outcome = bench.runtime.block_on(round).unwrap();
             assert_eq!(outcome.scores, directly(plan));
             outcome.cached_tokens
@@ -333,7 +333,7 @@ fn a_state_of_an_earlier_round_that_cannot_be_restored_is_read_again() {
     bench.run(&popular).unwrap();
     let (call, rounds, new) = (Call::local(), bench.scheduler.rounds(), plan(&["k"], "?x", 9));
     let cached = [1, 1, 0].map(|shares| {
-        let round = bench.scheduler.run_round(Arc::clone(&new), &call, None, rounds.of(shares));
+        let round = bench.scheduler.run_round(Arc::clone(&new), &call, None, rounds.of(shares, false));
         let outcome = bench.runtime.block_on(round).unwrap();
         assert_eq!(outcome.scores, directly(&new));
         outcome.cached_tokens
