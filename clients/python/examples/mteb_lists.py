@@ -1,7 +1,7 @@
 """Evaluate a method with MTEB on labelled lists: python mteb_lists.py LISTS.jsonl[.gz] HOST:PORT [METHOD [COUNT]].
 
-The format is that of `rerankd compare`. It finds the same nDCG@10 in the list and MRR, if labels are 0 or 1 and the
-method reads no first-stage scores.
+The format is that of `rerankd compare`. It finds the same nDCG@10 in the list and MRR, if labels are 0 or 1, the method
+reads no first-stage scores, and the server has `generator.reproducible = true`: otherwise rounding swaps near ties.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main(path: str, address: str, method: str = "query-generation", count: str |
     task = Lists(path, int(count) if count else None)
     found = mteb.evaluate(RerankdSearch(address, method=method), task, cache=None)
     (scores,) = found[0].scores["test"]
-    return {"nDCG@10 in the list": scores["ndcg_at_10"], "MRR": scores["mrr_at_20"]}
+    return {"nDCG@10 in the list": scores["ndcg_at_10"], "MRR": scores["mrr_at_1000"]}
 
 
 if __name__ == "__main__":
