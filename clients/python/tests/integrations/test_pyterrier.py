@@ -27,7 +27,7 @@ def test_rerank(server: FakeServer) -> None:
     assert first.score.tolist() == pytest.approx(sorted(SCORES, reverse=True))
     second = found[found.qid == "2"].sort_values("rank")
     assert second.score.tolist() == pytest.approx([0.75, 0.25, 0.25], abs=1e-6)
-    assert best_first(dict(zip(second.docno, second.score))) == second.docno.tolist() == ["d0", "d1", "d2"]
+    assert best_first(dict(second[["docno", "score"]].to_numpy())) == second.docno.tolist() == ["d0", "d1", "d2"]
     assert len(server.calls) == 2
 
 
