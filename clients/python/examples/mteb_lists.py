@@ -1,7 +1,7 @@
 """Evaluate a method with MTEB on labelled lists: python mteb_lists.py LISTS.jsonl[.gz] HOST:PORT [METHOD [COUNT]].
 
-The format is that of `rerankd compare`. It finds the same nDCG@10 in the list and MRR, if labels are 0 or 1, the method
-reads no first-stage scores, and the server has `generator.reproducible = true`: otherwise rounding swaps near ties.
+It prints the nDCG@10 in the list of `rerankd compare`, if labels are 0 or 1, the method reads no first-stage scores, and
+the server has `generator.reproducible = true`: otherwise rounding swaps near ties.
 """
 
 from __future__ import annotations
@@ -73,13 +73,11 @@ def _label(passage: dict[str, Any]) -> float:
     return float(passage["label"] if "label" in passage else passage["supporting"])
 
 
-def main(path: str, address: str, method: str = "query-generation", count: str | None = None) -> dict[str, float]:
+def main(path: str, address: str, method: str = "query-generation", count: str | None = None) -> float:
     task = Lists(path, int(count) if count else None)
     found = mteb.evaluate(RerankdSearch(address, method=method), task, cache=None)
-    (scores,) = found[0].scores["test"]
-    return {"nDCG@10 in the list": scores["ndcg_at_10"], "MRR": scores["mrr_at_1000"]}
+    return float(found[0].get_score())
 
 
 if __name__ == "__main__":
-    for name, value in main(*sys.argv[1:]).items():
-        print(f"{name}\t{value:.3f}")
+    print(f"{main(*sys.argv[1:]):.3f}")
