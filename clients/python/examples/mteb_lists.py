@@ -1,7 +1,7 @@
 """Evaluate a method with MTEB on labelled lists: python mteb_lists.py LISTS.jsonl[.gz] HOST:PORT [METHOD [COUNT]].
 
-It prints the nDCG@10 in the list of `rerankd compare`, if labels are 0 or 1, the method reads no first-stage scores, and
-the server has `generator.reproducible = true`: otherwise rounding swaps near ties.
+It prints the nDCG@10 in the list of `rerankd compare`, if labels are 0 or 1, the method reads no first-stage scores,
+and the server has `generator.reproducible = true`: otherwise rounding swaps near ties.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MTEB finds the nDCG@10 of `rerankd compare`. Needs RERANKD, the path of the binary, and mteb, which installs torch."""
+"""MTEB finds the nDCG@10 of `rerankd compare`. Needs the binary in RERANKD, and mteb, which installs torch."""
 
 import importlib
 import json
