@@ -17,7 +17,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.skipif(not BINARY, reason="RERANKD is not set")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_as_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     settings = {"limits.queue_seconds": "unlimited", "generator.reproducible": True}
