@@ -27,6 +27,12 @@ def test_single_pairs_and_none(server: FakeServer) -> None:
     assert encoder.rank(QUERY, []) == []
 
 
+def test_equal_scores_keep_the_order(server: FakeServer) -> None:
+    scores = CrossEncoder(server.address).predict([("rye", text) for text in TEXTS])
+    assert scores.tolist() == pytest.approx([0.75, 0.25, 0.25], abs=1e-6)
+    assert scores[0] > scores[1] > scores[2]
+
+
 def test_rank(server: FakeServer) -> None:
     encoder = CrossEncoder(server.address, method="query-generation")
     found = encoder.rank(QUERY, TEXTS, top_k=2, return_documents=True, batch_size=8)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from integrations import QUERY, SCORES, TEXTS, Example
+from integrations import QUERY, SCORES, TEXTS, Example, best_first
 from rerankd.integrations.mteb import RerankdSearch
 from rerankd.testing import FakeServer
 
@@ -26,6 +26,12 @@ def test_search(server: FakeServer) -> None:
     assert found["q2"] == pytest.approx({"d0": 0.75, "d1": 0.25})
     asked = {call.message.request.query: call.message.request.instruction for call in server.calls}
     assert asked == {QUERY: "", "rye": "Find grain."}
+
+
+def test_equal_scores_keep_the_order(server: FakeServer) -> None:
+    found = search(RerankdSearch(server.address), {"q2": ["d1", "d2", "d0"]})["q2"]
+    assert found == pytest.approx({"d0": 0.75, "d1": 0.25, "d2": 0.25}, abs=1e-6)
+    assert best_first(found) == ["d0", "d1", "d2"]
 
 
 def test_limits(server: FakeServer) -> None:

@@ -19,7 +19,7 @@ def test_does_my_retrieval_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "the notebook is committed without outputs"
-    nbclient.NotebookClient(notebook, timeout=600).execute()
+    nbclient.NotebookClient(notebook, timeout=600, startup_timeout=600).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     printed = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
     tables = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]

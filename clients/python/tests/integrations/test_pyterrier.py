@@ -3,7 +3,7 @@ import pickle
 import pytest
 
 import rerankd
-from integrations import QUERY, SCORES, TEXTS, Example
+from integrations import QUERY, SCORES, TEXTS, Example, best_first
 from rerankd.testing import FakeServer
 
 pt = pytest.importorskip("pyterrier")
@@ -25,7 +25,9 @@ def test_rerank(server: FakeServer) -> None:
     first = found[found.qid == "1"].sort_values("rank")
     assert first.docno.tolist() == ["d1", "d2", "d0"]
     assert first.score.tolist() == pytest.approx(sorted(SCORES, reverse=True))
-    assert found[(found.qid == "2") & (found["rank"] == 0)].docno.tolist() == ["d0"]
+    second = found[found.qid == "2"].sort_values("rank")
+    assert second.score.tolist() == pytest.approx([0.75, 0.25, 0.25], abs=1e-6)
+    assert best_first(dict(second[["docno", "score"]].to_numpy())) == second.docno.tolist() == ["d0", "d1", "d2"]
     assert len(server.calls) == 2
 
 

@@ -52,5 +52,17 @@ async def arerank(
     return _pairs(items, await client.rerank(query, [passage(item) for item in items], **options))
 
 
+def descending(ranking: Ranking) -> Iterator[tuple[int, float]]:
+    """The index and score of each result, for a framework that sorts by score.
+
+    Results can have equal scores, which frameworks order by id or input. So each score is lowered below the last one.
+    """
+    last = 2.0
+    for result in ranking:
+        # Frameworks compare in single precision, whose numbers below 1 are up to 2**-24 apart.
+        last = min(result.score, last - 2**-23)
+        yield result.index, last
+
+
 def _pairs(items: Sequence[Item], ranking: Ranking) -> list[tuple[Item, Result]]:
     return [(items[result.index], result) for result in ranking]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rerankd.integrations._shared import ADDRESS, clients, needs
+from rerankd.integrations._shared import ADDRESS, clients, descending, needs
 from rerankd.types import Request
 
 with needs("cross-encoder"):
@@ -49,8 +49,8 @@ class CrossEncoder:
         scores = np.zeros(len(sentences), dtype=np.float32)
         groups = list(queries.values())
         for answer in self._client.rerank_many(requests):
-            for result in answer.result():
-                scores[groups[answer.index][result.index]] = result.score
+            for index, score in descending(answer.result()):
+                scores[groups[answer.index][index]] = score
         return scores
 
     score = predict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rerankd.integrations._shared import ADDRESS, clients, needs
+from rerankd.integrations._shared import ADDRESS, clients, descending, needs
 from rerankd.types import Passage, Request
 
 if TYPE_CHECKING:
@@ -62,5 +62,5 @@ class RerankdSearch:
         ]
         for answer in self._client.rerank_many(requests):
             name = answer.request.id
-            found[name] = {asked[name][result.index]: result.score for result in answer.result()}
+            found[name] = {asked[name][index]: score for index, score in descending(answer.result())}
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rerankd.integrations._shared import ADDRESS, clients, needs
+from rerankd.integrations._shared import ADDRESS, clients, descending, needs
 from rerankd.types import Passage, Request
 
 with needs("pyterrier"):
@@ -42,8 +42,8 @@ class RerankdTransformer(pt.Transformer):
         ]
         for answer in self._client.rerank_many(requests):
             labels = groups[answer.index].index
-            for result in answer.result():
-                frame.loc[labels[result.index], "score"] = result.score
+            for index, score in descending(answer.result()):
+                frame.loc[labels[index], "score"] = score
         return pt.model.add_ranks(frame)
 
     def _passage(self, row: dict[str, Any]) -> Passage:
