@@ -1,4 +1,4 @@
-"""Measures rerankd.ray on two local nodes of Ray: one client, 1, 2 and 4 workers, and a job whose driver is killed.
+"""Measures rerankd.ray on two local nodes of Ray: one client, and 1, 2 and 4 workers.
 
     python3 benches/fleet/ray_workers.py --count 1200
     RERANKD=target/release/rerankd python3 benches/fleet/ray_workers.py --count 48 --batch-size 4
@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 from ray.cluster_utils import Cluster
-from ray.data.checkpoint import CheckpointConfig
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "clients" / "python" / "src"
 os.environ |= {"PYTHONPATH": str(SOURCE), "RAY_USAGE_STATS_ENABLED": "0"}
@@ -44,10 +43,9 @@ def lists(count):
 
 
 def job(given, folder, workers):
-    """Write the ranked lists. Another call with the same folder continues."""
+    """Write the ranked lists."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    context.checkpoint_config = CheckpointConfig("id", f"{folder}-done", delete_checkpoint_on_success=False)
     rows = ray.data.read_parquet(given.lists, override_num_blocks=1)
     servers = {"client": given.address} if given.address else {"launch": {"binary": PROGRAM, "settings": SETTINGS, "wait": 600}}
     ranked = rerankd.ray.rerank(
@@ -69,13 +67,8 @@ def main():
     parser.add_argument("--count", type=int, default=1200)
     parser.add_argument("--batch-size", type=int, default=20)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
-    parser.add_argument("--lists", help=argparse.SUPPRESS)
-    parser.add_argument("--address", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.folder:
-        ray.init(log_to_driver=False)
-        return job(given, given.folder, 2)
+    given.address = None
     with contextlib.ExitStack() as stack:
         base = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         given.lists = str(base / "lists.parquet")
@@ -105,18 +98,6 @@ def main():
             folder, since = base / f"ranked-{workers}", time.monotonic()
             job(given, folder, workers)
             report(f"{workers} workers", folder, expected, time.monotonic() - since)
-        folder = base / "killed"
-        command = [sys.executable, __file__, "--folder", str(folder), "--lists", given.lists]
-        command += ["--batch-size", str(given.batch_size), *(["--address", given.address] if given.address else [])]
-        with subprocess.Popen(command, env=os.environ | {"RAY_ADDRESS": cluster.address}) as killed:
-            while not folder.exists() or len(list(folder.iterdir())) * given.batch_size < given.count // 2:
-                time.sleep(0.1)
-            killed.kill()
-        done = sum(pq.read_metadata(file).num_rows for file in base.glob("killed-done/*") if "pending" not in file.name)
-        since = time.monotonic()
-        print(f"killed after {done} rows", flush=True)
-        job(given, folder, 2)
-        report("the same job again", folder, expected, time.monotonic() - since)
         ray.shutdown()
 
 
