@@ -1,13 +1,17 @@
 """Two nodes of Ray on this machine. FakeServer takes the place of the program, except in the last test."""
 
+import importlib
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +20,7 @@ from conftest import SOURCE, STUB, program
 
 from integrations import Example
 from rerankd.batch import rank_batch
-from rerankd.testing import FakeServer
+from rerankd.testing import Failure, FakeServer
 
 ray = pytest.importorskip("ray")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -141,6 +145,35 @@ def test_workers_and_servers_may_be_killed(
 
 def parent(process: int) -> int:
     return int(pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_serve(cluster: Any, server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = pytest.importorskip("ray.serve")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("ray_serve")
+    # The replicas do not find the module.
+    importlib.import_module("ray.cloudpickle").register_pickle_by_value(example)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(example.application({"target": server.address}))
+
+    def ask(body: str) -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", body.encode(), timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as failed:
+            return failed.code, json.load(failed)
+
+    best = {"results": [{"index": 1, "score": 0.75}]}
+    assert ask('{"query": "rye", "passages": ["wheat", "rye"], "top_n": 1}') == (200, best)
+    assert ask('{"passages": ["wheat"]}')[0] == 400
+    assert "query" in ask('{"passages": ["wheat"]}')[1]["error"]
+    assert ask("{")[0] == ask("7")[0] == 400
+    server.script("Rerank", Failure("FAILED_PRECONDITION", "no model"))
+    assert ask('{"query": "rye", "passages": ["rye"]}')[0] == 503
+    serve.shutdown()
 
 
 @pytest.mark.skipif(not os.environ.get("RERANKD"), reason="RERANKD is not set")
