@@ -19,7 +19,8 @@ def main(lists: str, address: str, folder: str, *options: str) -> None:
             | beam.io.ReadFromText(lists)
             | beam.Map(json.loads)
             | beam.BatchElements(min_batch_size=16, max_batch_size=64)
-            | beam.FlatMap(rank_batch, address)
+            # Beam misreads the types of a function with keyword arguments.
+            | beam.FlatMap(lambda batch: rank_batch(batch, address))
             | beam.io.WriteToParquet(f"{folder}/part", arrow_schema(), file_name_suffix=".parquet")
         )
 
