@@ -26,7 +26,7 @@ def rerank(
     client: Rerankd | str | None = None,
     launch: Mapping[str, Any] | None = None,
     workers: int = 1,
-    cpus: int = 1,
+    cpus: int | None = None,
     gpus: float = 0,
     batch_size: int = 64,
     id: str = "id",  # noqa: A002 - the name of a column
@@ -34,15 +34,17 @@ def rerank(
 ) -> ray.data.Dataset:
     """Rank the passages of every row. The result has one row per row, with the columns of `rerankd.batch.rank_batch`.
 
-    That function also explains `id` and `options`. Each of the `workers` reserves `cpus` and `gpus` of the cluster,
-    which needs a few more CPUs to read and write. With `client`, the workers call servers that run already; without it,
-    each launches a server with `cpus` threads, and `launch` has arguments of `Rerankd.launch`. A worker or launched
-    server that dies is replaced, and its batch is ranked again. If the servers of `client` do not answer, the job
-    fails.
+    That function also explains `id` and `options`. With `client`, the `workers` call servers that run already, and
+    reserve no CPUs; without it, each launches a server with `cpus` threads (1), and `launch` has arguments of
+    `Rerankd.launch`. Each reserves `cpus` and `gpus` of the cluster, which needs a few more CPUs to read and write. A
+    worker or launched server that dies is replaced, and its batch is ranked again. If the servers of `client` do not
+    answer, the job fails.
 
     Ray's `CheckpointConfig` lets an interrupted job continue; `examples/ray_job.py` shows how. Rows with an `error`
     are not ranked again.
     """
+    if cpus is None:
+        cpus = 0 if client else 1
     # Only its worker calls a launched server, so a long queue is no overload.
     settings = {"generator.threads": cpus, "limits.queue_seconds": "unlimited", **(launch or {}).get("settings", {})}
     # Ray writes a block when all of it is ranked.

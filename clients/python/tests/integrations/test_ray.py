@@ -79,7 +79,7 @@ def test_a_server_that_is_gone(cluster: Any, server: FakeServer) -> None:
     """Its rows are not written, or a job that continues would not rank them."""
     server.stop()
     with pytest.raises(Exception, match="UNAVAILABLE"):
-        rerank(ray.data.from_items(lists(2)), client=server.address, cpus=0).materialize()
+        rerank(ray.data.from_items(lists(2)), client=server.address).materialize()
 
 
 def test_example(cluster: Any, example: Example) -> None:
@@ -107,10 +107,13 @@ def test_a_job_continues(cluster: Any, tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture
 def slow_stub(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Writes its process id into a folder, because several run at once."""
+    """Writes its process id into a folder after its first call, because several run at once."""
     text = STUB.format(python=sys.executable, source=SOURCE)
     text = text.replace("FakeServer()", "FakeServer(seconds=0.2)")
-    text = text.replace('(folder / "pid").write_text(str(os.getpid()))', '(folder / f"pid-{os.getpid()}").touch()')
+    ready = """while not server.calls and not stopped.wait(0.02): pass
+    (folder / f"pid-{os.getpid()}").touch()
+    stopped.wait()"""
+    text = text.replace('(folder / "pid").write_text(str(os.getpid()))', "").replace("stopped.wait()", ready)
     return program(tmp_path / "program" / "rerankd", text)
 
 
