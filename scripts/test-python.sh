@@ -4,7 +4,7 @@
 # if it is set. The others test the wheel with older versions of grpcio and protobuf.
 #
 # With --integrations: tests the adapters to frameworks and the examples instead, with the versions in
-# tests/integrations/*.txt, which are about 2 GB. Without it, tests of frameworks that are not installed are skipped.
+# tests/integrations/*.txt, which are about 5 GB; Spark needs Java. Without it, tests of frameworks that are not installed are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -32,7 +32,7 @@ if [ "${1:-}" = --integrations ]; then
     make_environment "$wanted" "integrations-$(basename "$wanted" .txt)"
   done
   cd "$client"
-  export DEEPEVAL_TELEMETRY_OPT_OUT=YES HAYSTACK_TELEMETRY_ENABLED=False RAGAS_DO_NOT_TRACK=true DO_NOT_TRACK=1
+  export DEEPEVAL_TELEMETRY_OPT_OUT=YES HAYSTACK_TELEMETRY_ENABLED=False RAGAS_DO_NOT_TRACK=true RAY_USAGE_STATS_ENABLED=0 DO_NOT_TRACK=1
   for wanted in tests/integrations/*.txt; do
     PYTHONPATH=$PWD/src "$environments/integrations-$(basename "$wanted" .txt)/bin/python" -m pytest -p no:asyncio -rs tests/integrations tests/test_batch.py
   done

@@ -187,7 +187,9 @@ class AsyncRerankd(Base):
             dedup=dedup,
         )
         texts = _convert.passages(passages, scores)
-        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, tokenizer, options)
+        message = _convert.context_request(
+            request, texts, max_tokens, template, separator, max_per_source, tokenizer, options
+        )
         answer, found = await self._call(_methods.CONTEXT, message, timeout, priority, request_id)
         return _convert.context(answer, found)
 

@@ -1,4 +1,4 @@
-"""Batches of data frames and pipelines: Spark, Dask, Ray Data, Daft, Beam."""
+"""Batches of data frames and pipelines: Spark, Dask, Daft, Beam. `rerankd.ray` has more for Ray."""
 
 from __future__ import annotations
 

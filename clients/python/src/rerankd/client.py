@@ -247,7 +247,9 @@ class Rerankd(Base):
             dedup=dedup,
         )
         texts = _convert.passages(passages, scores)
-        message = _convert.context_request(request, texts, max_tokens, template, separator, max_per_source, tokenizer, options)
+        message = _convert.context_request(
+            request, texts, max_tokens, template, separator, max_per_source, tokenizer, options
+        )
         answer, found = self._call(_methods.CONTEXT, message, timeout, priority, request_id)
         return _convert.context(answer, found)
 

@@ -39,4 +39,4 @@ def test_a_missing_mteb(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_batches(example: Example) -> None:
     rows = [{"id": "a", "query": "rye", "passages": ["wheat", "rye"]}]
-    assert example("Spark, Dask, Ray Data, Beam", rows=rows)["ranked"][0]["order"] == [1, 0]
+    assert example("Spark, Dask, Daft, Beam", rows=rows)["ranked"][0]["order"] == [1, 0]

@@ -16,7 +16,7 @@ from rerankd.batch import rank_batch
 from rerankd.testing import FakeServer
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-ENGINES = {"dask": "dask.dataframe", "daft": "daft"}
+ENGINES = {"spark": "pyspark", "dask": "dask.dataframe", "daft": "daft", "beam": "apache_beam", "ray": "ray.data"}
 
 
 @pytest.mark.timeout(300)
@@ -32,7 +32,7 @@ def test_job(engine: str, server: FakeServer, tmp_path: pathlib.Path) -> None:
     lists = tmp_path / "lists.jsonl"
     lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = tmp_path / "ranked"
-    environment = os.environ | {"PYTHONPATH": SOURCE, "DO_NOT_TRACK": "1"}
+    environment = os.environ | {"PYTHONPATH": SOURCE, "RAY_USAGE_STATS_ENABLED": "0", "DO_NOT_TRACK": "1"}
     command = [sys.executable, str(EXAMPLES / f"{engine}_job.py"), str(lists), server.address, str(folder)]
     subprocess.run(command, check=True, env=environment, cwd=tmp_path)
     found = parquet.read_table(folder).to_pylist()
@@ -41,4 +41,4 @@ def test_job(engine: str, server: FakeServer, tmp_path: pathlib.Path) -> None:
 
 def test_example(example: Example) -> None:
     rows = [{"id": "q", "query": "rye", "passages": ["wheat", "rye"]}]
-    assert example("Spark, Dask, Ray Data, Beam", rows=rows)["ranked"][0]["order"] == [1, 0]
+    assert example("Spark, Dask, Daft, Beam", rows=rows)["ranked"][0]["order"] == [1, 0]
