@@ -141,7 +141,8 @@ def test_context(client: Rerankd, server: FakeServer) -> None:
     )
     sent = server.calls[1].message
     assert (sent.max_characters, sent.max_tokens, sent.template, sent.max_per_source) == (40, 0, "{text}", 2)
-    assert sent.tokenizer == "other" and not sent.HasField("separator")
+    assert sent.tokenizer == "other"
+    assert not sent.HasField("separator")
     assert (sent.request.query, sent.request.token_budget, sent.request.top_n) == ("q", 7, 1)
     assert sent.request.dedup.mode == rerank_pb2.DEDUP_MODE_OFF
     assert [passage.retriever_score for passage in sent.request.passages] == [1.0]
