@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn lengths(text: &str) -> Vec<usize> {
-        text.lines().skip(2).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
+        text.lines().filter(|line| line.starts_with(' ')).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
     }
 
     #[test]

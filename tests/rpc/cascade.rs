@@ -111,7 +111,7 @@ async fn a_third_stage_that_other_work_delays_is_given_up_before_the_deadline() 
     let settled = Some(v1::MoiOptions { settle_probability: Some(0.9999), ..v1::MoiOptions::default() });
     let ties = v1::RerankRequest { moi: settled, ..wire("mill", &texts.each_ref().map(String::as_str)) };
     let mut call = tonic::Request::new(v1::WatchRerankRequest { request: Some(ties) });
-    call.set_timeout(Duration::from_secs(5));
+    call.set_timeout(Duration::from_secs(10));
     let mut stream = server.client().await.watch_rerank(call).await.unwrap().into_inner();
     let (mut stages, mut urgent, mut last) = (0, None, None);
     while let Some(event) = stream.next().await {
