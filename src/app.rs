@@ -84,7 +84,7 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
     }
     let tokenizers = TokenizerFolder::new(config.store.root().join("tokenizers"));
-    let models = with_passage_models(models, config)?.with_tokenizers(Arc::new(move |name| tokenizers.find(name)));
+    let models = with_passage_models(models, config)?.with_tokenizers(Arc::new(move |name| Ok(tokenizers.find(name)?)));
     let engine = Engine::new(models, config.limits);
     // Without cached states, equal requests must get byte-equal responses. Cached responses would change which requests
     // share a step, so none are used.

@@ -71,7 +71,10 @@ mod tests {
     use super::*;
 
     fn lengths(text: &str) -> Vec<usize> {
-        text.lines().filter(|line| line.starts_with(' ')).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
+        text.lines()
+            .filter(|line| line.starts_with(' '))
+            .map(|line| line.chars().filter(|c| *c == '█').count())
+            .collect()
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl TokenizerFolder {
     ///
     /// # Errors
     /// The reason why there is none, with the known names.
-    pub fn find(&self, name: &str) -> Result<Arc<dyn Fn(&str) -> usize + Send + Sync>, String> {
+    pub fn find(&self, name: &str) -> Result<Arc<impl Fn(&str) -> usize + Send + Sync + use<>>, String> {
         let known = self.loaded.lock().get(name).cloned();
         let loaded = match known {
             Some(loaded) => loaded,
@@ -38,7 +38,7 @@ impl TokenizerFolder {
         if let Err(problem) = loaded.get_or_init(|| self.read(name)) {
             return Err(problem.clone());
         }
-        Ok(Arc::new(move |text| {
+        Ok(Arc::new(move |text: &str| {
             let encoded = loaded.get().and_then(|tokenizer| tokenizer.as_ref().ok()?.encode_fast(text, false).ok());
             encoded.map_or(text.len(), |encoding| encoding.len())
         }))
