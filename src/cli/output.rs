@@ -148,9 +148,13 @@ pub(super) fn table(head: &[&str]) -> Table {
 
 /// A table as text, with whole words. If these do not fit the output's width, each row becomes a block with a line per
 /// column.
-pub(super) fn shown(mut table: Table) -> String {
+pub(super) fn shown(table: Table) -> String {
+    shown_in(table, width().into())
+}
+
+fn shown_in(mut table: Table, width: usize) -> String {
     // A longer word, such as an address, may be broken.
-    let most = usize::from(width()) / 3;
+    let most = width / 3;
     let longest = |text: &str| text.split_whitespace().map(|word| word.width().min(most)).max().unwrap_or(0);
     let cells = |row: &Row| row.cell_iter().map(|cell| cell.content().clone()).collect::<Vec<_>>();
     let head = table.header().map_or_else(Vec::new, cells);
@@ -158,7 +162,7 @@ pub(super) fn shown(mut table: Table) -> String {
     let words: Vec<usize> = (0..head.len())
         .map(|at| rows.iter().chain([&head]).map(|row| longest(&row[at])).max().unwrap_or(0) + CELL_PADDING)
         .collect();
-    if words.iter().sum::<usize>() + words.len() < usize::from(width()) {
+    if words.iter().sum::<usize>() + words.len() < width {
         for (column, least) in table.column_iter_mut().zip(words) {
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(
                 u16::try_from(least).unwrap_or(u16::MAX),
@@ -167,7 +171,7 @@ pub(super) fn shown(mut table: Table) -> String {
         return format!("{table}\n");
     }
     let indent = head.iter().map(|name| name.width()).max().unwrap_or(0) + 2;
-    let line = |(name, value): (&String, &String)| wrapped_after(&format!("{name:indent$}"), value);
+    let line = |(name, value): (&String, &String)| wrapped_after(&format!("{name:indent$}"), value, width);
     let block = |row: &Vec<String>| head.iter().zip(row).map(line).collect::<String>();
     rows.iter().map(|row| block(row) + "\n").collect()
 }
@@ -196,18 +200,18 @@ fn plain(head: &[&str], rows: Vec<Vec<String>>, numbers: usize) -> String {
 
 /// Breaks a sentence into lines of the output's width.
 fn wrapped(text: &str) -> String {
-    wrapped_after("", text)
+    wrapped_after("", text, width().into())
 }
 
 /// Lines of a sentence, each after two spaces.
 pub(super) fn indented(text: &str) -> String {
-    wrapped_after("  ", text)
+    wrapped_after("  ", text, width().into())
 }
 
 /// Breaks a sentence into lines after `before`, whose place is left blank on the second line and those below.
-fn wrapped_after(before: &str, text: &str) -> String {
+fn wrapped_after(before: &str, text: &str, width: usize) -> String {
     let indent = before.width();
-    let most = usize::from(width()).saturating_sub(indent);
+    let most = width.saturating_sub(indent);
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
@@ -565,19 +569,20 @@ mod tests {
     fn tables_keep_words_whole_and_become_blocks_if_they_do_not_fit() {
         let of = |name: &str, note: &str| {
             let mut table = table(&["name", "note"]);
+            table.set_width(80);
             table.add_row([name, note]);
-            shown(table)
+            shown_in(table, 80)
         };
         let note = "word ".repeat(20);
         assert!(of("all-minilm-l6-v2", &note).contains("│ all-minilm-l6-v2 ┆ word word"));
         let names = ["name"; 8];
         let mut wide = table(&names);
         wide.add_row(["twelve-chars"; 8]);
-        assert_eq!(shown(wide), "name  twelve-chars\n".repeat(8) + "\n");
+        assert_eq!(shown_in(wide, 80), "name  twelve-chars\n".repeat(8) + "\n");
         for text in ["東京".repeat(50), "https://example.org/".to_owned() + &"path/".repeat(30)] {
             let mut wide = table(&names);
             wide.add_row([["twelve-chars"; 7].as_slice(), &[text.as_str()]].concat());
-            let (shown, narrow) = (shown(wide), of("a", &text));
+            let (shown, narrow) = (shown_in(wide, 80), of("a", &text));
             assert!(shown.lines().chain(narrow.lines()).all(|line| line.width() <= 80), "{shown}{narrow}");
         }
     }

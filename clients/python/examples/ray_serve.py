@@ -1,7 +1,7 @@
 """Rankings over HTTP with Ray Serve: serve run ray_serve:application target=HOST:PORT.
 
 POST {"query": "...", "passages": ["..."]} to the address that Ray Serve prints. Without `target`, every replica
-launches a server.
+launches a server. Needs the package `ray[serve]`.
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ impl TokenizerFolder {
             None => self.listed(name)?,
         };
         if let Err(problem) = loaded.get_or_init(|| self.read(name)) {
+            // The file may be repaired.
+            self.loaded.lock().remove(name);
             return Err(problem.clone());
         }
         Ok(Arc::new(move |text: &str| {
@@ -95,6 +97,8 @@ mod tests {
         let problem = |name: &str| tokenizers.find(name).err().unwrap();
         assert!(problem("other").ends_with("which has broken, strict, words"), "{}", problem("other"));
         assert!(problem("../words").contains("is not in") && problem("broken").starts_with("cannot be read"));
+        std::fs::write(folder.path().join("broken.json"), words("?")).unwrap();
+        assert_eq!(tokenizers.find("broken").unwrap()("rye"), 1, "repaired");
         assert!(TokenizerFolder::new("absent".into()).find("a").err().unwrap().ends_with("which has none"));
     }
 }

@@ -295,9 +295,7 @@ impl<'a> Driver<'a> {
                 let evaluated = (self.call.spent() - before).min(planned);
                 self.planned += evaluated;
                 self.usage.tokens += evaluated;
-                if let Some(model) = &self.model {
-                    model.scheduler.release_estimate(self.call);
-                }
+                self.release_estimate();
                 Ok(Given::Late)
             }
             scored => scored.map(Given::Scores),
@@ -326,7 +324,7 @@ impl<'a> Driver<'a> {
         round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
         if round.shares == 0 {
             // No later prompt shares a beginning with these.
-            self.rounds = None;
+            self.rounds = self.rounds.take().map(|rounds| model.scheduler.rounds_after(&rounds));
         }
         self.planned += round.cost.tokens;
         self.spared += round.spared;

@@ -7,6 +7,17 @@ use crate::types::EngineError;
 use prefix_scheduler::model::entailment::TextPair;
 
 impl Driver<'_> {
+    /// Takes the rest of the call's estimate back, because this list needs the generator no more. Tokens may be reserved
+    /// for the utility, and other lists of the request may still need it.
+    pub(super) fn release_estimate(&mut self) {
+        if self.reserved.tokens == 0
+            && let Some(model) = self.model.as_ref()
+            && self.quota.asks_no_more()
+        {
+            model.scheduler.release_estimate(self.call);
+        }
+    }
+
     /// Has pairs of texts judged. The pairs of all rounds and of all lists of the request count together.
     pub(super) async fn judge(
         &mut self,
@@ -16,14 +27,7 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // The generator is idle meanwhile, unless tokens are reserved for the utility or other lists of the request
-        // still need it.
-        if self.reserved.tokens == 0
-            && let Some(model) = self.model.as_ref()
-            && self.quota.asks_no_more()
-        {
-            model.scheduler.release_estimate(self.call);
-        }
+        self.release_estimate();
         let judged = self.models.judge()?.judge(pairs, self.call).await?;
         let warning = judged.long.then(|| too_long(&judged.model, true));
         warnings.extend(warning.filter(|warning| !warnings.contains(warning)));

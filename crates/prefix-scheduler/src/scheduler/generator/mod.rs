@@ -215,8 +215,8 @@ impl Scheduler {
         self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)
     }
 
-    /// True if this many tokens of an admitted call end before its deadline, after the work of other calls that goes
-    /// first. Without a deadline, or at an unknown speed, they do.
+    /// True if this many tokens of an admitted call end before its deadline, after all admitted work of other calls that
+    /// is as urgent. Some of it may go later. Without a deadline, or at an unknown speed, they do.
     #[must_use]
     pub fn is_in_time(&self, call: &Call, tokens: usize) -> bool {
         let Some(deadline) = call.deadline() else { return true };
@@ -243,6 +243,12 @@ impl Scheduler {
     pub fn rounds(&self) -> Rounds {
         let held = self.store.as_deref().map_or_else(Held::default, Store::hold);
         Rounds { held, since: Instant::now(), shares: 0, optional: false }
+    }
+
+    /// Rounds that hold nothing of the earlier ones, and keep their place in the order.
+    #[must_use]
+    pub fn rounds_after(&self, earlier: &Rounds) -> Rounds {
+        Rounds { since: earlier.since, ..self.rounds() }
     }
 
     /// The states that a next round would find; `None` if nothing is cached, or restoring takes as long as evaluating.
