@@ -26,7 +26,7 @@ pub struct KeyError {
 }
 
 impl KeyError {
-    fn of(section: Role, key: &str) -> impl FnOnce(StoreError) -> Self {
+    pub(super) fn of(section: Role, key: &str) -> impl FnOnce(StoreError) -> Self {
         let key = format!("{}.{key}", section.name());
         move |error| Self { key, error }
     }

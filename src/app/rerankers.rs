@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::generator::KeyError;
 use super::{configured, onnx_library};
 use crate::config::Config;
 use crate::config::rerankers::PassageModel;
@@ -24,12 +25,16 @@ const NETWORKS: [&str; 4] = ["model.onnx", "onnx/model.onnx", "model_quantized.o
 /// a server uses the embedding model when it starts.
 ///
 /// # Errors
-/// No thread could be started.
+/// A name is neither a file nor an entry of the catalogue with this role, or no thread could be started.
 pub fn with_passage_models(mut models: Models, config: &Config) -> anyhow::Result<Models> {
     let configured = [(Role::Reranker, &config.rerankers.reranker), (Role::Embedding, &config.rerankers.embedding)];
     for (role, model) in configured {
         if let Some(model) = model {
-            let started = start(role, model, config);
+            let located = locate(&config.store, role, &model.model);
+            if let Err(error @ (StoreError::Unknown { .. } | StoreError::WrongRole { .. })) = located {
+                return Err(KeyError::of(role, "model")(error).into());
+            }
+            let started = start(role, model, located, config);
             let scorer = started.with_context(|| format!("cannot start a thread for the {} model", role.name()))?;
             models = models.with_scorer(role, scorer);
         }
@@ -37,9 +42,13 @@ pub fn with_passage_models(mut models: Models, config: &Config) -> anyhow::Resul
     Ok(models)
 }
 
-fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<PassageScorer> {
+fn start(
+    role: Role,
+    model: &PassageModel,
+    located: Result<Located, StoreError>,
+    config: &Config,
+) -> std::io::Result<PassageScorer> {
     let store = config.store.clone();
-    let located = locate(&store, role, &model.model);
     // Files of a catalogue entry are checked against it.
     let own = located.as_ref().ok().filter(|_| store.catalog().find(&model.model).is_none());
     let beside = own.map_or_else(String::new, |located| files_beside(&store, &located.path));

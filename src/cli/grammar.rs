@@ -61,6 +61,7 @@ pub(super) fn command() -> Command {
     let command = Cli::command().mut_subcommands(with_headings);
     let list = groups(&command);
     command
+        .max_term_width(80)
         .help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}{{after-help}}"))
 }
 

@@ -81,6 +81,7 @@ fn a_wrong_file_of_passages_is_named_with_the_right_form() {
     for (name, text, step) in [
         ("empty.jsonl", "", "empty.jsonl: has no passages"),
         ("array.jsonl", "[{\"text\": \"a\"}]\n", "array.jsonl:1: is a list: write one object per line"),
+        ("pretty.jsonl", "[\n  {\"text\": \"a\"}\n]\n", "as `jq -c .[] "),
         ("plain.txt", "plain text\n", "plain.txt:1: is not valid JSON"),
         ("names.jsonl", "{\"txt\": \"a\"}\n", "no passage of the file has a text; the line has the field"),
     ] {
@@ -128,6 +129,9 @@ fn a_port_in_use_and_a_wrong_model_name_their_key() {
     assert!(code == Some(1) && said.contains("generator.model: ") && said.contains("is not a GGUF model"), "{said}");
     let (code, said) = serve(&[&off[..], &["nobody"]].concat());
     assert!(code == Some(1) && said.contains("`rerankd models list`") && !said.contains("onnxruntime"), "{said}");
+    let output = run(&[&off[..4], &["--set", "embedding.model=nobody"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("embedding.model: \"nobody\", for embedding, is neither"), "{}", error(&output));
     let unclear = run(&["serve", "--http-listen", "here"]);
-    assert!(error(&unclear).contains("must be an address and port, or off"), "{}", error(&unclear));
+    assert!(error(&unclear).contains("must be an address and port such as 127.0.0.1:8080, or off"), "{}", error(&unclear));
 }

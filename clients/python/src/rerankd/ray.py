@@ -71,14 +71,25 @@ class _Worker:
     def __call__(self, batch: pa.Table) -> pa.Table:
         rows = batch.to_pylist()
         answers = rank_batch(rows, self._client, **self._options)
-        if any(answer["error"] for answer in answers):
-            # If the server is gone, every row that follows has an error.
-            try:
-                self._client.info()
-            except RerankdError:
-                if self._launch is None:
-                    raise
-                self._client.close()
-                self._client = Rerankd.launch(**self._launch)
-                answers = rank_batch(rows, self._client, **self._options)
+        if _lost(answers):
+            self._replace_server()
+            answers = rank_batch(rows, self._client, **self._options)
+            # Nobody would rank these rows if they were written.
+            if lost := _lost(answers):
+                raise ConnectionError(lost)
         return pa.Table.from_pylist(answers, arrow_schema(batch.schema.field(self._options["id"]).type))
+
+    def _replace_server(self) -> None:
+        """Launch another server if this worker had launched one and it does not answer."""
+        try:
+            self._client.info()
+        except RerankdError:
+            if self._launch is None:
+                raise
+            self._client.close()
+            self._client = Rerankd.launch(**self._launch)
+
+
+def _lost(answers: list[dict[str, Any]]) -> str | None:
+    """The error of a row without an answer, because the server is gone."""
+    return next((row["error"] for row in answers if (row["error"] or "").endswith("(UNAVAILABLE)")), None)

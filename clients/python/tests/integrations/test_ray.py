@@ -82,6 +82,22 @@ def test_a_server_that_is_gone(cluster: Any, server: FakeServer) -> None:
         rerank(ray.data.from_items(lists(2)), client=server.address).materialize()
 
 
+def test_rows_without_an_answer_are_ranked_again(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be back before the worker looks."""
+    module = importlib.import_module("rerankd.ray")
+    rows = lists(2)
+    good = rank_batch(rows, server.address)
+    lost = [good[0], good[1] | {"error": "connection refused (UNAVAILABLE)"}]
+    worker = module._Worker(server.address, {}, {"id": "id"})
+    batch = module.pa.Table.from_pylist(rows)
+    for answers in [lost, good], [good]:
+        monkeypatch.setattr(module, "rank_batch", lambda *_, answers=answers, **__: answers.pop(0))
+        assert worker(batch).to_pylist() == good
+    monkeypatch.setattr(module, "rank_batch", lambda *_, **__: lost)
+    with pytest.raises(ConnectionError, match="refused"):
+        worker(batch)
+
+
 def test_example(cluster: Any, example: Example) -> None:
     found = example("Ray", dataset=ray.data.from_items(lists(4)))["ranked"].take_all()
     assert [row["order"][0] for row in by_id(found)] == [5] * 4

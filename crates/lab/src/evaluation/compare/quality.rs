@@ -102,7 +102,8 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
     let (expected, found): (Vec<f64>, Vec<f64>) = taus.iter().copied().unzip();
     let over = |of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
         let all: Vec<usize> = (0..taus.len()).collect();
-        let how = statistics.correlation_intervals();
+        // The interval of a correlation of fewer may exclude the correlation.
+        let how = statistics.correlation_intervals().filter(|_| taus.len() >= 10);
         Mean::new(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
     };
     let drawn = |values: &[f64], indices: &[usize]| indices.iter().map(|&index| values[index]).collect::<Vec<f64>>();
