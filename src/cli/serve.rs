@@ -117,7 +117,11 @@ fn raise_descriptor_limit() {
 
 fn address_or_off(text: &str) -> Result<String, String> {
     let is_valid = text == "off" || text.parse::<SocketAddr>().is_ok();
-    if is_valid { Ok(text.to_owned()) } else { Err("must be an address and port such as 127.0.0.1:8080, or off".to_owned()) }
+    if is_valid {
+        Ok(text.to_owned())
+    } else {
+        Err("must be an address and port such as 127.0.0.1:8080, or off".to_owned())
+    }
 }
 
 /// Opens the socket of a configuration key. Also returns its address with the selected port.

@@ -129,9 +129,12 @@ fn a_port_in_use_and_a_wrong_model_name_their_key() {
     assert!(code == Some(1) && said.contains("generator.model: ") && said.contains("is not a GGUF model"), "{said}");
     let (code, said) = serve(&[&off[..], &["nobody"]].concat());
     assert!(code == Some(1) && said.contains("`rerankd models list`") && !said.contains("onnxruntime"), "{said}");
-    let output = run(&[&off[..4], &["--set", "embedding.model=nobody"]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(error(&output).contains("embedding.model: \"nobody\", for embedding, is neither"), "{}", error(&output));
+    let (code, said) = serve(&[&off[..4], &["--set", "embedding.model=nobody"]].concat());
+    assert!(code == Some(1) && said.contains("embedding.model: \"nobody\", for embedding, is neither"), "{said}");
     let unclear = run(&["serve", "--http-listen", "here"]);
-    assert!(error(&unclear).contains("must be an address and port such as 127.0.0.1:8080, or off"), "{}", error(&unclear));
+    assert!(
+        error(&unclear).contains("must be an address and port such as 127.0.0.1:8080, or off"),
+        "{}",
+        error(&unclear)
+    );
 }
