@@ -21,7 +21,7 @@ use prefix_scheduler::call::Call;
 use protocol::convert_models::{adapter_to_wire, profiles_to_wire};
 use protocol::v1;
 
-/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions.
+/// Measure the position bias, or calibrate ranking methods.
 ///
 /// The result is written to the store of models.
 ///

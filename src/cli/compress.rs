@@ -18,7 +18,7 @@ use files::Warnings;
 use numeric::real;
 use protocol::v1;
 
-/// Shorten passages for a prompt, and put quotations back into the original words.
+/// Shorten passages for a prompt, and restore quotations of them.
 ///
 /// Input as for rerank. Sentences, phrases or words that the generator expects anyway (selective-context), or that the query
 /// does not make likelier (long-llm-lingua), are dropped. Words, numbers, and runs of up to five capitalised words separated by

@@ -17,7 +17,7 @@ use engine::types::{CONTEXT_TOKENS, ContextRequest, ContextSize, RerankRequest};
 use files::Warnings;
 use protocol::v1;
 
-/// Write the most valuable passages that fit as the context of a prompt.
+/// Write the most valuable passages that fit as a context.
 ///
 /// Input as for rerank. Passages are ranked, near-duplicates are left out, and the passages with the greatest value in all
 /// that fit are written. The size is that of the whole text, numbers and separators included.

@@ -5,6 +5,9 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Cli;
 
+/// Columns of the help.
+const WIDTH: usize = 80;
+
 /// The commands by purpose.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve and ask", &["serve", "rerank", "context", "compress", "warm", "health"]),
@@ -49,6 +52,9 @@ const LONG: [&str; 5] = ["Compression", "Near-duplicates", "Prompts and mixture"
 /// The option of a heading in [`LONG`] that the short help shows, too.
 const ALWAYS: &str = "server";
 
+/// Other options that only the long help of `rerank` shows.
+const RARE: [&str; 2] = ["tag", "texts"];
+
 /// Commands in which an option of a heading has another purpose.
 const OTHER: [(&str, &str); 3] =
     [("compress", "unit ratio target_tokens ratio_spread"), ("serve", "scorer"), ("citations", "threshold")];
@@ -61,7 +67,7 @@ pub(super) fn command() -> Command {
     let command = Cli::command().mut_subcommands(with_headings);
     let list = groups(&command);
     command
-        .max_term_width(80)
+        .max_term_width(WIDTH)
         .help_template(format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{list}Options:\n{{options}}{{after-help}}"))
 }
 
@@ -92,13 +98,42 @@ fn with_headings(command: Command) -> Command {
     let is_other = |id: &str| OTHER.iter().any(|(command, ids)| *command == name && holds(ids, id));
     let is_rerank = name == "rerank";
     let with_heading = |argument: Arg| {
+        let argument = if is_rerank && argument.get_id() == "method" { with_long_values(argument) } else { argument };
         let id = argument.get_id().as_str().to_owned();
         let heading = HEADINGS.iter().find(|(_, ids)| holds(ids, &id)).map(|(heading, _)| *heading);
         let heading = heading.filter(|heading| is_rerank || *heading != RESEARCH);
         let Some(heading) = heading.filter(|_| !argument.is_positional() && !is_other(&id)) else { return argument };
-        argument.help_heading(heading).hide_short_help(is_rerank && LONG.contains(&heading) && id != ALWAYS)
+        let is_long = LONG.contains(&heading) && id != ALWAYS || RARE.contains(&id.as_str());
+        argument.help_heading(heading).hide_short_help(is_rerank && is_long)
     };
+    let help = command.get_after_help().map(|help| folded(&help.to_string()));
+    let command = if let Some(help) = help { command.after_help(help) } else { command };
     command.mut_args(with_heading).mut_subcommands(with_headings)
+}
+
+/// Breaks long examples as a shell reads them, before an option or a redirection.
+fn folded(help: &str) -> String {
+    let mut text = String::new();
+    for line in help.lines() {
+        let mut rest = line.to_owned();
+        while line.contains("rerankd ") && rest.len() > WIDTH {
+            let breaks = |mark: &str| rest[..=WIDTH - 2].rfind(mark).filter(|at| *at > 8);
+            let at = [" --", " > ", " | "].into_iter().filter_map(breaks).max();
+            let Some(at) = at.or_else(|| breaks(" ")) else { break };
+            text.push_str(&format!("{} \\\n", &rest[..at]));
+            rest = format!("     {}", &rest[at..]);
+        }
+        text.push_str(&format!("{rest}\n"));
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Moves the possible values into the long help.
+fn with_long_values(argument: Arg) -> Arg {
+    let values: Vec<String> = argument.get_possible_values().iter().map(|one| one.get_name().to_owned()).collect();
+    let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+    argument.hide_possible_values(true).long_help(format!("{help} [possible values: {}]", values.join(", ")))
 }
 
 #[cfg(all(test, feature = "lab"))]
@@ -130,6 +165,23 @@ mod tests {
         for name in HEADINGS.iter().flat_map(|(_, names)| names.split(' ')) {
             assert!(seen.iter().any(|other| other == name), "{name}");
         }
+    }
+
+    /// Otherwise examples are broken into lines that no shell reads.
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        fn wide(command: &Command, found: &mut Vec<String>) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.lines().filter(|line| line.starts_with("  ") && line.len() > WIDTH);
+            found.extend(examples.map(ToOwned::to_owned));
+            command.get_subcommands().for_each(|one| wide(one, found));
+        }
+        let mut command = command();
+        let mut found: Vec<String> =
+            groups(&command).lines().filter(|line| line.len() > WIDTH).map(ToOwned::to_owned).collect();
+        command.build();
+        wide(&command, &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
     }
 
     #[test]

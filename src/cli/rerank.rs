@@ -29,11 +29,9 @@ use protocol::v1;
 /// list that cannot be reranked is reported and left out; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051\n  \
-                  rerankd rerank --query 'vaccines cause autism' passages.jsonl --method query-generation \
-                  --instruction 'Write the claim that the documents support or refute.'\n  \
+    after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl\n  \
                   rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run\n  \
-                  rerankd rerank --lists lists.jsonl.gz --server gpu:50051 --concurrency 16 > reranked.jsonl\n\n\
+                  rerankd rerank --lists lists.jsonl.gz --concurrency 16 > reranked.jsonl\n\n\
                   `rerankd rerank --help` lists all options."
 )]
 pub(super) struct RerankArgs {

@@ -16,8 +16,9 @@ use server::transport::{Access, AccessFiles};
 /// Serve over gRPC and HTTP until interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Signals:
-  SIGTERM, SIGINT  stop: health turns to NOT_SERVING, calls are accepted for server.lame_duck_seconds more,
-                   those in flight may finish within server.drain_seconds; a second signal stops at once
+  SIGTERM, SIGINT  stop: health turns to NOT_SERVING, calls are accepted for
+                   server.lame_duck_seconds more, those in flight may finish
+                   within server.drain_seconds; a second signal stops at once
   SIGHUP           reload certificates, tokens, calibration and log.filter
 
 Exit codes: 0 stopped, every call answered; 1 failed; 75 stopped before every call was answered; 78 bad configuration.

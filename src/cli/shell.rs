@@ -19,7 +19,7 @@ pub(super) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Print the manual page, or write the pages of all commands to a folder.
+/// Print the manual page, or write the pages of all commands.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd man > rerankd.1\n  rerankd man --out /usr/share/man/man1")]
 pub(super) struct ManArgs {

@@ -17,7 +17,7 @@ use files::{Empty, Warnings};
 use numeric::sampling::Sampling;
 use protocol::v1;
 
-/// Measure how far passages move the generator's belief toward the reference answers.
+/// Measure how far passages move belief toward the references.
 ///
 /// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title") and
 /// optional "references"; docs/reference/formats.md lists other accepted names. Prints a table per question, or with

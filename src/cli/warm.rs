@@ -15,7 +15,7 @@ use protocol::client::ClientError;
 use protocol::v1;
 use server::rpc::server::local;
 
-/// Evaluate passages ahead of time, so that reranking them costs only the query.
+/// Evaluate passages ahead of time, so that ranking is faster.
 ///
 /// A server caches their KV states in memory, and on disk if passage_cache.disk is set. Without --server the states are
 /// written to the folder passage_cache.disk. Cached passages are skipped, so the command can be repeated after an

@@ -14,7 +14,7 @@ use files::{Empty, Warnings};
 use lab::distil::{self, Settings};
 use lab::study::Event;
 
-/// Make training data for a smaller generator that ranks as this one does (preference distillation).
+/// Make training data for a smaller generator (preference distillation).
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd distil export lists.jsonl.gz --out teacher.jsonl")]
 pub(in crate::cli) struct DistilArgs {

@@ -9,7 +9,7 @@ use crate::cli::{Failure, output};
 use engine::types::Passage;
 use lab::evaluation::data::{Data, Query, Sources};
 
-/// Join a run with its texts and judgements, for the commands that read lists.
+/// Join a run with its texts and judgements into lists.
 ///
 /// Prints one JSON object per line, with the passages in the run's order, for `compare`, `calibrate --ranking`, `rerank
 /// --lists`, `evaluate`, `analyse` and `warm`. Labels come from the judgements; an unjudged document has 0. A document
