@@ -28,12 +28,10 @@ use protocol::v1;
 /// each line is a query with its passages, and the output has one JSON object per line, or the lines of a TREC run. A
 /// list that cannot be reranked is reported and left out; the command then exits with status 1.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl\n  \
+#[command(after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl\n  \
                   rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run\n  \
                   rerankd rerank --lists lists.jsonl.gz --concurrency 16 > reranked.jsonl\n\n\
-                  `rerankd rerank --help` lists all options."
-)]
+                  `rerankd rerank --help` lists all options.")]
 pub(super) struct RerankArgs {
     /// Query to rank the passages for.
     #[arg(long, required_unless_present = "lists", conflicts_with = "lists")]

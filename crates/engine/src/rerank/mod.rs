@@ -349,8 +349,9 @@ impl Reranker {
         Ok(Ranked { answer, single, other_tokens })
     }
 
-    /// Learns the cost of requests of this kind, unless the request was bounded or its later steps had no work. The
-    /// generator that admitted it did not evaluate `other_tokens` of the answer.
+    /// Learns the cost of requests of this kind, unless the request was bounded or its later steps had no work. A
+    /// request without its optional round counts: under load, the next ones cost as little. The generator that admitted
+    /// it did not evaluate `other_tokens` of the answer.
     fn learn_cost(request: &RerankRequest, admitted: Option<Admitted>, answer: &Reranked, other_tokens: usize) {
         let idle = request.inline.is_some() && answer.inline.is_none() || answer.has_idle_compression(request);
         let Some(admitted) = admitted.filter(|_| !idle && !request.was_bounded(answer.usage.tokens)) else { return };

@@ -2,9 +2,11 @@
 //!
 //! The most urgent active request is the leader; among equally urgent ones, the oldest of those with at most
 //! [`SIMILAR`] times the fewest tokens left. So short requests overtake long ones. Similar ones do not: under load they
-//! arrive all the time, and one of them would wait until its deadline. The leader takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves the time
-//! that a new request waits for the current step. The step also takes work that adds little time: one token of
-//! each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
+//! arrive all the time, and one of them would wait until its deadline.
+//!
+//! The leader takes up to half a batch, the [`quantum`]. Half a batch is as fast per token as a whole one, and halves
+//! the time that a new request waits for the current step. The step also takes work that adds little time: one token
+//! of each growing sample, up to an eighth of a batch, and requests that finish within the rest of the quantum. If the
 //! leader's samples grow, it takes the prompts of other sampling requests, too, so that all samples grow together.
 //!
 //! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. This
@@ -61,8 +63,8 @@ pub enum Phase {
     Growing,
 }
 
-/// Order in which active requests take tokens from a step: the leader, then the others, oldest first. If the leader samples, prompts that take less time than its
-/// samples go first: the samples grow in the same steps.
+/// Order in which active requests take tokens from a step: the leader, then the others, oldest first. If the leader
+/// samples, prompts that take less time than its samples go first: the samples grow in the same steps.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
