@@ -306,7 +306,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             10,
             "context",
             body(json!({ "query": "who?", "documents": documents, "max_tokens": 9, "template": "<{n}> {text} {{}}",
-            "separator": "\n", "max_per_source": 1, "tokenizer": "o", "rerankd_dedup": "one-place", "rerankd_dedup_similarity": 0.5 })),
+            "separator": "\n", "max_per_source": 1, "tokenizer": "o", "compression": { "ratio": 0.5 }, "rerankd_dedup": "one-place", "rerankd_dedup_similarity": 0.5 })),
         ),
         (
             0,

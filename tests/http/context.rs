@@ -53,6 +53,24 @@ async fn a_context_has_its_text_and_the_places_of_documents() {
 }
 
 #[tokio::test]
+async fn documents_are_compressed_if_they_do_not_fit() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let compression = json!({ "unit": "token" });
+    let compressed = async |most: usize| {
+        let town = "question question of the 東京 town";
+        let documents = ["zzzz {n} yyyy\r\nxxxx", "the question is here", "wwww", town];
+        let fields = json!({ "max_tokens": most, "compression": compression, "documents": documents });
+        let body = ok(&server, "/v1/context", &fields).await.body;
+        let passages = body["passages"].as_array().unwrap().clone();
+        (body["tokens"].as_u64().unwrap(), passages.iter().any(|passage| passage["compressed"] == true))
+    };
+    assert!(!compressed(1_000).await.1, "all fit");
+    let (tokens, short) = compressed(60).await;
+    assert!(short && tokens <= 60, "{tokens} {short}");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn faults_name_the_field_of_the_body() {
     let server = serve_with(Scripted::default(), alone()).await;
     let rows = [
@@ -63,6 +81,10 @@ async fn faults_name_the_field_of_the_body() {
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "max_tokens": 9, "max_characters": 9 }), "max_characters"),
         (json!({ "max_per_source": -1 }), "max_per_source"),
+        (json!({ "compression": 1 }), "compression"),
+        (json!({ "compression": { "method": "gzip" } }), "compression.method"),
+        (json!({ "compression": { "unit": "word" } }), "compression.unit"),
+        (json!({ "compression": { "ratio": 2 } }), "compression.ratio"),
         (json!({ "query": " " }), "query"),
         (json!({ "documents": [] }), "documents"),
         (json!({ "rerankd_dedup": "push-down" }), "rerankd_dedup"),

@@ -8,7 +8,10 @@ use super::answer::{About, usage, warnings, with_cost};
 use super::json::Object;
 use super::problem::{Problem, json_response, seconds};
 use super::request::{Asked, Reader};
-use engine::types::{BuiltContext, CONTEXT_TOKENS, ContextPassage, ContextRequest, ContextSize, EngineError, LeftOut};
+use engine::types::{
+    BuiltContext, CONTEXT_TOKENS, Compression, CompressionMethod, CompressionUnit, ContextPassage, ContextRequest,
+    ContextSize, EngineError, LeftOut,
+};
 use protocol::convert_context::reason;
 
 /// Most tokens of the text.
@@ -23,15 +26,19 @@ const SEPARATOR: &str = "separator";
 const MAX_PER_SOURCE: &str = "max_per_source";
 /// Name of the tokenizer that counts tokens.
 const TOKENIZER: &str = "tokenizer";
+/// How documents are shortened if they do not all fit.
+const COMPRESSION: &str = "compression";
 
 /// Fields that a body has in addition to those of a ranking.
-pub(super) const FIELDS: [&str; 6] = [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE, TOKENIZER];
+pub(super) const FIELDS: [&str; 7] =
+    [MAX_TOKENS, MAX_CHARACTERS, TEMPLATE, SEPARATOR, MAX_PER_SOURCE, TOKENIZER, COMPRESSION];
 
 impl Reader {
     /// Reads a body. Blocking, as [`Reader::rerank`].
     pub fn context(&self, body: &[u8]) -> Result<(Asked, ContextRequest), Problem> {
         let object = Self::body(body, &FIELDS)?;
-        let asked = self.ranking(&object, object.has("texts"), false)?;
+        let mut asked = self.ranking(&object, object.has("texts"), false)?;
+        asked.request.compression = compression(&object)?;
         let request = ContextRequest {
             ranking: asked.request.clone(),
             size: size(&object)?,
@@ -52,6 +59,26 @@ fn size(object: &Object<'_, '_>) -> Result<ContextSize, EngineError> {
     }
 }
 
+fn compression(object: &Object<'_, '_>) -> Result<Option<Compression>, EngineError> {
+    let Some(value) = object.raw(COMPRESSION) else { return Ok(None) };
+    let own = Object::inside(value, COMPRESSION, &["method", "unit", "ratio", "target_tokens", "ratio_spread"])?;
+    let refused = |field: &str, known: &str| EngineError::invalid(own.path(field), format!("must be {known}"));
+    let method = match own.word("method")?.as_deref() {
+        None | Some("long-llm-lingua") => CompressionMethod::LongLlmLingua,
+        Some("selective-context") => CompressionMethod::SelectiveContext,
+        Some(_) => return Err(refused("method", "long-llm-lingua or selective-context")),
+    };
+    let unit = match own.word("unit")?.as_deref() {
+        None => None,
+        Some("sentence") => Some(CompressionUnit::Sentence),
+        Some("phrase") => Some(CompressionUnit::Phrase),
+        Some("token") => Some(CompressionUnit::Token),
+        Some(_) => return Err(refused("unit", "sentence, phrase or token")),
+    };
+    let (ratio, ratio_spread) = (own.number("ratio")?, own.number("ratio_spread")?);
+    Ok(Some(Compression { method, unit, ratio, target_tokens: own.count("target_tokens", 1)?, ratio_spread }))
+}
+
 /// The error with the body's name for its field.
 pub(super) fn named(asked: &Asked, mut error: EngineError) -> EngineError {
     if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error
@@ -68,7 +95,7 @@ pub(super) fn answer(asked: &Asked, built: &BuiltContext, about: &About<'_>, com
         json!({
             "index": passage.index, "start": passage.span.start, "end": passage.span.end,
             "relevance_score": passage.score, "utility": passage.utility, "duplicates": passage.duplicates,
-            "cut": passage.cut,
+            "cut": passage.cut, "compressed": passage.compressed,
         })
     };
     let left_out = |(index, why): &(usize, LeftOut)| {
