@@ -26,10 +26,10 @@ ONNXRUNTIME_STORE=$store scripts/image-root.sh --app-only "$build" "$folder"
 mv "$folder"/usr/* "$folder"
 rmdir "$folder/usr"
 cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs "$folder"
-# The README links to the client's page, which links to the notebook.
+# The README links to the client's page, which links to the notebook; pages of the documentation name the examples.
 mkdir -p "$folder/clients/python/examples"
 cp clients/python/README.md "$folder/clients/python"
-cp clients/python/examples/*.ipynb "$folder/clients/python/examples"
+cp clients/python/examples/*.{ipynb,py} "$folder/clients/python/examples"
 "$python" scripts/reference.py --binary "$folder/bin/rerankd" --out "$folder/docs/reference"
 cp -r models/demo "$folder/example"
 "$python" scripts/licences.py > "$folder/LICENSES-third-party.txt"

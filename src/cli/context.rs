@@ -47,8 +47,8 @@ pub(super) struct ContextArgs {
     /// Most passages with the same title.
     #[arg(long, value_name = "COUNT", value_parser = super::count)]
     max_per_source: Option<usize>,
-    /// How a passage is written, with {n} (its place), {id}, {title} and {text}; {{ and }} are braces.
-    /// By default "[{n}] {title}", a line end and {text}.
+    /// How a passage is written, with the fields n (its place), id, title and text in braces; doubled braces are braces.
+    /// By default the place in brackets, the title, a line end and the text.
     #[arg(long)]
     template: Option<String>,
     /// Written between passages; by default an empty line.

@@ -117,7 +117,7 @@ fn folded(help: &str) -> String {
     for line in help.lines() {
         let mut rest = line.to_owned();
         while line.contains("rerankd ") && rest.len() > WIDTH {
-            let breaks = |mark: &str| rest[..=WIDTH - 2].rfind(mark).filter(|at| *at > 8);
+            let breaks = |mark: &str| rest[..rest.floor_char_boundary(WIDTH - 1)].rfind(mark).filter(|at| *at > 8);
             let at = [" --", " > ", " | "].into_iter().filter_map(breaks).max();
             let Some(at) = at.or_else(|| breaks(" ")) else { break };
             text.push_str(&format!("{} \\\n", &rest[..at]));
@@ -167,6 +167,19 @@ mod tests {
         }
     }
 
+    /// clap writes a line end for "{n}".
+    #[test]
+    fn no_help_has_a_field_that_clap_replaces() {
+        fn check(command: &Command) {
+            for argument in command.get_arguments() {
+                let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
+                assert!(!help.is_some_and(|help| help.contains("{n}")), "{}", argument.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+
     /// Otherwise examples are broken into lines that no shell reads.
     #[test]
     fn no_line_is_wider_than_a_terminal() {
@@ -174,6 +187,9 @@ mod tests {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples = help.lines().filter(|line| line.starts_with("  ") && line.len() > WIDTH);
             found.extend(examples.map(ToOwned::to_owned));
+            // Inside quotes a backslash breaks no line.
+            let odd = help.lines().filter(|line| line.ends_with('\\') && line.matches('\'').count() % 2 == 1);
+            found.extend(odd.map(ToOwned::to_owned));
             command.get_subcommands().for_each(|one| wide(one, found));
         }
         let mut command = command();

@@ -81,7 +81,7 @@ fn a_wrong_file_of_passages_is_named_with_the_right_form() {
     for (name, text, step) in [
         ("empty.jsonl", "", "empty.jsonl: has no passages"),
         ("array.jsonl", "[{\"text\": \"a\"}]\n", "array.jsonl:1: is a list: write one object per line"),
-        ("pretty.jsonl", "[\n  {\"text\": \"a\"}\n]\n", "as `jq -c .[] "),
+        ("pretty.jsonl", "[\n  {\"text\": \"a\"}\n]\n", "as `jq -c '.[]'` does"),
         ("plain.txt", "plain text\n", "plain.txt:1: is not valid JSON"),
         ("names.jsonl", "{\"txt\": \"a\"}\n", "no passage of the file has a text; the line has the field"),
     ] {

@@ -223,26 +223,26 @@ async fn a_request_of_a_stream_waits_for_a_slot() {
     server.stop().await;
 }
 
-/// A missing deadline, or one of years, must not mean an endless wait.
+/// A refusal would be the final answer of a question, although the stream could have waited.
 #[tokio::test]
-async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline() {
-    let longest_wait = Some(Duration::from_millis(100));
+async fn a_request_of_a_stream_is_asked_again_while_the_server_is_busy() {
+    let longest_wait = Some(Duration::from_millis(20));
     let server = Scripted { queue_length: 1, longest_wait, ..Scripted::default() }.serve().await;
     let held = server
         .admission
         .admit(prefix_scheduler::call::Terms::default(), prefix_scheduler::call::Place::Generator)
         .unwrap();
-    for headers in [&[][..], &[("grpc-timeout", "99999999H")]] {
-        let mut stream = open(&server, headers).await;
-        stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
-        let refused = error(stream.next().await);
-        assert_eq!(Code::from(refused.code), Code::ResourceExhausted, "{headers:?}: {}", refused.message);
-    }
-    drop(held);
+    let mut bounded = open(&server, &[("grpc-timeout", "40m")]).await;
+    bounded.requests.send(ask("late", wire("question", &PASSAGES))).await.unwrap();
     let mut stream = open(&server, &[]).await;
-    stream.requests.send(ask("next", wire("question", &PASSAGES))).await.unwrap();
+    stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
+    let refused = error(bounded.next().await);
+    assert_eq!(Code::from(refused.code), Code::ResourceExhausted, "{}", refused.message);
+    let waiting = tokio::time::timeout(Duration::from_millis(200), stream.answers.next()).await;
+    assert!(waiting.is_err(), "{waiting:?}");
+    drop(held);
     assert_eq!(response(stream.next().await).results.len(), 3);
-    drop(stream);
+    drop((stream, bounded));
     server.stop().await;
 }
 

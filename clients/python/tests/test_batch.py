@@ -43,6 +43,15 @@ def test_columns_and_options(server: FakeServer) -> None:
     assert rank_batch([{**rows[0], "bm25": (1.0,)}], server.address, **names)[0]["error"].startswith("ValueError: ")
 
 
+def test_what_no_row_can_have_is_refused(client: Rerankd) -> None:
+    with pytest.raises(TypeError, match="topn"):
+        rank_batch(ROWS, client, topn=3)
+    with pytest.raises(ValueError, match="nonsense"):
+        rank_batch(ROWS, client, method="nonsense")
+    with pytest.raises(ValueError, match="no row has 'text'; the first one has 'id', 'query'"):
+        rank_batch(ROWS, client, passages="text")
+
+
 def test_frames(server: FakeServer) -> None:
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(ROWS[:3], index=[7, 7, 8])

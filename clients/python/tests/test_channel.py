@@ -32,7 +32,7 @@ def test_targets() -> None:
     assert configure("https://reranker.example:443", None, False, 1, Retry()).tls == TLS()
 
 
-@pytest.mark.parametrize("addresses", [[], ["a:b"], [":1"], ["http://a:1/path"], ["dns:///a:1", "b:1"]])
+@pytest.mark.parametrize("addresses", [[], ["a:b"], [":1"], ["http://a:1/path"], ["::1"], ["dns:///a:1", "b:1"]])
 def test_bad_targets(addresses: list[str]) -> None:
     with pytest.raises(ValueError, match="target"):
         Rerankd(addresses)

@@ -88,7 +88,7 @@ pub(crate) fn read<T>(
     if !bad.is_empty() && numbered(&text).count() > 1 && serde_json::from_str::<Value>(&text).is_ok() {
         let how = if text.trim_start().starts_with('[') { ".[]" } else { "." };
         let fault = "is one JSON value in several lines: write one object per line";
-        return Err(FileError(format!("{0}: {fault}, as `jq -c {how} {0}` does", name(path))));
+        return Err(FileError(format!("{}: {fault}, as `jq -c '{how}'` does", name(path))));
     }
     if bad.is_empty() && all.is_empty() {
         bad.push(format!("{}: has no {things}", name(path)));

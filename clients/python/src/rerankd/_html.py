@@ -16,7 +16,7 @@ CELL = 'style="text-align:left;vertical-align:top"'
 
 def ranking(of: Ranking) -> str:
     """A table with a bar for each score, and the position bias below it."""
-    heads = "".join(f"<th {CELL}>{head}</th>" for head in ("rank", "score", "utility", "id", "passage"))
+    heads = "".join(f"<th {CELL}>{head}</th>" for head in ("place", "score", "utility", "id", "passage"))
     body = "".join(_row(result) for result in of.results)
     caption = f"{len(of.results)} of {len(of.passages)} passages for <b>{escape(of.query)}</b>, by {escape(of.model)}"
     notes = "".join(f"<li>{escape(warning)}</li>" for warning in of.warnings)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 LISTS = {"order": "index", "scores": "score", "utilities": "utility"}
 COLUMNS = ("id", *LISTS, "error")
+NO_ANSWER = "no answer"
 _shared = functools.cache(Rerankd)
 
 
@@ -47,8 +48,30 @@ def rank_batch(
     """
     source: Any = batch
     rows: list[Mapping[str, Any]] = source.to_dict("records") if hasattr(batch, "to_dict") else list(source)
-    answers = [dict.fromkeys(COLUMNS) | {"id": row.get(id), **_lists(())} for row in rows]
+    answers, failed = rank_rows(rows, client, id=id, query=query, passages=passages, scores=scores, **options)
+    for row in answers:
+        if row["error"] is NO_ANSWER:
+            row["error"] = str(failed)
+    return cast("Batch", type(source)(answers, columns=list(COLUMNS)) if hasattr(batch, "to_dict") else answers)
+
+
+def rank_rows(
+    rows: Sequence[Mapping[str, Any]],
+    client: Rerankd | str,
+    *,
+    id: str = "id",  # noqa: A002 - names of columns
+    query: str = "query",
+    passages: str = "passages",
+    scores: str = "",
+    **options: Any,
+) -> tuple[list[dict[str, Any]], RerankdError | None]:
+    """The answers to rows, and the error that ended the stream, if any: then rows without an answer have NO_ANSWER."""
+    check(options)
     names = query, passages, *([scores] if scores else ())
+    for name in names:
+        if rows and not any(name in row for row in rows):
+            raise ValueError(f"no row has {name!r}; the first one has {', '.join(map(repr, rows[0]))}")
+    answers = [dict.fromkeys(COLUMNS) | {"id": row.get(id), **_lists(())} for row in rows]
     waiting, requests = dict(enumerate(answers)), []
     for at, row in enumerate(rows):
         request = _request(str(at), options, *(row.get(name) for name in names))
@@ -56,15 +79,22 @@ def rank_batch(
             requests.append(request)
         else:
             waiting.pop(at)["error"] = request
+    failure = None
     try:
         for answer in (_shared(client) if isinstance(client, str) else client).rerank_many(requests):
             row = waiting.pop(int(answer.request.id))
             row |= _lists(answer.ranking or ()) | {"error": str(answer.error) if answer.error else None}
     except RerankdError as failed:
-        # The stream cannot be opened again, so the rows without an answer have this error.
+        # The stream cannot be opened again.
+        failure = failed
         for row in waiting.values():
-            row["error"] = str(failed)
-    return cast("Batch", type(source)(answers, columns=list(COLUMNS)) if hasattr(batch, "to_dict") else answers)
+            row["error"] = NO_ANSWER
+    return answers, failure
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError for options that no request can have."""
+    _convert.rerank_request(Request("", [], **options), ())
 
 
 def arrow_schema(id_type: pa.DataType | None = None) -> pa.Schema:
@@ -76,7 +106,7 @@ def arrow_schema(id_type: pa.DataType | None = None) -> pa.Schema:
     return pa.schema(list(zip(COLUMNS, types, strict=True)))
 
 
-def _request(name: str, options: dict[str, Any], query: Any, passages: Any, *scores: Any) -> Request | str:
+def _request(name: str, options: Mapping[str, Any], query: Any, passages: Any, *scores: Any) -> Request | str:
     """The request of a row, or why it cannot be sent. On the stream, such a request would end all others."""
     try:
         request = Request(query, list(passages), scores=list(*scores) if scores else None, id=name, **options)

@@ -245,7 +245,7 @@ def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or (address.startswith("[") and address.endswith("]")):
         host, port = address, str(PORT)
-    if not host or not port.isdecimal() or "/" in host:
+    if not host or not port.isdecimal() or "/" in host or (":" in host and not host.startswith("[")):
         raise ValueError(f"target: {address!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
 

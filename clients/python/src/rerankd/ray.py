@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rerankd.batch import arrow_schema, rank_batch
+from rerankd.batch import arrow_schema, check, rank_rows
 from rerankd.client import Rerankd
 from rerankd.errors import RerankdError
 from rerankd.integrations._shared import needs
@@ -43,6 +43,8 @@ def rerank(
     Ray's `CheckpointConfig` lets an interrupted job continue; `examples/ray_job.py` shows how. Rows with an `error`
     are not ranked again.
     """
+    # Here, because a worker that fails is started again.
+    check({name: value for name, value in options.items() if name not in ("query", "passages", "scores")})
     if cpus is None:
         cpus = 0 if client else 1
     # Only its worker calls a launched server, so a long queue is no overload.
@@ -70,13 +72,13 @@ class _Worker:
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         rows = batch.to_pylist()
-        answers = rank_batch(rows, self._client, **self._options)
-        if _lost(answers):
+        answers, failed = rank_rows(rows, self._client, **self._options)
+        if failed:
             self._replace_server()
-            answers = rank_batch(rows, self._client, **self._options)
+            answers, failed = rank_rows(rows, self._client, **self._options)
             # Nobody would rank these rows if they were written.
-            if lost := _lost(answers):
-                raise ConnectionError(lost)
+            if failed:
+                raise failed
         return pa.Table.from_pylist(answers, arrow_schema(batch.schema.field(self._options["id"]).type))
 
     def _replace_server(self) -> None:
@@ -88,8 +90,3 @@ class _Worker:
                 raise
             self._client.close()
             self._client = Rerankd.launch(**self._launch)
-
-
-def _lost(answers: list[dict[str, Any]]) -> str | None:
-    """The error of a row without an answer, because the server is gone."""
-    return next((row["error"] for row in answers if (row["error"] or "").endswith("(UNAVAILABLE)")), None)

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 from conftest import SOURCE, STUB, program
+from grpc import StatusCode
 
 from integrations import Example
+from rerankd import Rerankd, Unauthenticated, Unavailable
 from rerankd.batch import rank_batch
 from rerankd.testing import Failure, FakeServer
 
@@ -87,15 +89,28 @@ def test_rows_without_an_answer_are_ranked_again(server: FakeServer, monkeypatch
     module = importlib.import_module("rerankd.ray")
     rows = lists(2)
     good = rank_batch(rows, server.address)
-    lost = [good[0], good[1] | {"error": "connection refused (UNAVAILABLE)"}]
+    gone = Unavailable("connection refused", StatusCode.UNAVAILABLE)
+    lost = [good[0], good[1] | {"error": "no answer"}], gone
     worker = module._Worker(server.address, {}, {"id": "id"})
     batch = module.pa.Table.from_pylist(rows)
-    for answers in [lost, good], [good]:
-        monkeypatch.setattr(module, "rank_batch", lambda *_, answers=answers, **__: answers.pop(0))
+    for answers in [lost, (good, None)], [(good, None)]:
+        monkeypatch.setattr(module, "rank_rows", lambda *_, answers=answers, **__: answers.pop(0))
         assert worker(batch).to_pylist() == good
-    monkeypatch.setattr(module, "rank_batch", lambda *_, **__: lost)
-    with pytest.raises(ConnectionError, match="refused"):
+    monkeypatch.setattr(module, "rank_rows", lambda *_, **__: lost)
+    with pytest.raises(Unavailable, match="refused"):
         worker(batch)
+
+
+def test_a_wrong_token_or_option_fails_the_job() -> None:
+    module = importlib.import_module("rerankd.ray")
+    batch = module.pa.Table.from_pylist(lists(2))
+    with FakeServer(token="right") as server, Rerankd(server.address, token="wrong") as client:
+        with pytest.raises(Unauthenticated):
+            module._Worker(client, {}, {"id": "id"})(batch)
+        with pytest.raises(ValueError, match="no row has 'text'"):
+            module._Worker(client, {}, {"id": "id", "passages": "text"})(batch)
+        with pytest.raises(TypeError, match="topn"):
+            rerank(ray.data.from_items(lists(2)), client=client, topn=3)
 
 
 def test_example(cluster: Any, example: Example) -> None:

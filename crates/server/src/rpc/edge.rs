@@ -23,7 +23,7 @@ const GENERATOR: [&str; 4] = [WARM, "MeasureUtility", "EvaluateRetrieval", "Samp
 const WARM: &str = "WarmPassages";
 
 /// Operations that need the generator only for some methods. The method is in the message.
-const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
+const UNREAD: [&str; 4] = ["Rerank", "WatchRerank", "RerankStream", "BuildContext"];
 
 /// Shared by all services: the use cases and the admission.
 #[derive(Clone)]
@@ -58,8 +58,8 @@ impl Edge {
         Ok(call)
     }
 
-    /// Waits for a slot for a question of a stream. The request id is `stream/question`. Wait and refusal are those of
-    /// a unary call without a deadline: a deadline can shorten the wait, but not extend it.
+    /// Waits for a slot for a question of a stream, as long as a unary call without a deadline. The request id is
+    /// `stream/question`.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
         if self.local {
             return Ok(Call::local_with(terms.deadline));

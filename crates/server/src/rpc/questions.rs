@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prost::Message;
 use tokio::sync::{Semaphore, mpsc};
@@ -114,6 +114,22 @@ where
         }
     });
     Ok(Box::pin(ReceiverStream::new(answers)))
+}
+
+/// Asks again while the server is busy, until the deadline of the stream. Its next questions wait meanwhile, so nobody
+/// needs to send one again.
+pub(super) async fn when_free<R, W>(deadline: Option<Instant>, ask: impl Fn() -> W) -> Result<R, Status>
+where
+    W: Future<Output = Result<R, Status>>,
+{
+    loop {
+        let answered = ask().await;
+        let pause = answered.as_ref().err().and_then(status::busy);
+        match pause.filter(|pause| deadline.is_none_or(|deadline| Instant::now() + *pause < deadline)) {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return answered,
+        }
+    }
 }
 
 /// The next question, if it comes in time.

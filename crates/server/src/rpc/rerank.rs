@@ -4,7 +4,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
-use super::questions::{Answers, StreamBounds, answer_each};
+use super::questions::{Answers, StreamBounds, answer_each, when_free};
 use super::{Reply, admit, status};
 use engine::types::{EngineError, RerankRequest, Reranked};
 use prefix_scheduler::call::{Call, Terms};
@@ -43,8 +43,12 @@ impl Service {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
         // Checked before it waits for a slot and holds its memory.
         self.edge.engine.reranker.check(&request).map_err(status::of)?;
-        let call = self.edge.admit_question(terms, id, self.edge.engine.reranker.place_of(&request)).await?;
-        self.answered(&call, request, &sent).await
+        let place = self.edge.engine.reranker.place_of(&request);
+        when_free(terms.deadline, async || {
+            let call = self.edge.admit_question(terms.clone(), id, place).await?;
+            self.answered(&call, request.clone(), &sent).await
+        })
+        .await
     }
 }
 

@@ -77,6 +77,12 @@ pub(super) fn closing() -> Status {
     Status::with_error_details(Code::Unavailable, CLOSING, details)
 }
 
+/// The time after which a busy server suggests another attempt.
+pub(super) fn busy(status: &Status) -> Option<Duration> {
+    let details = status.get_details_retry_info().filter(|_| status.code() == Code::ResourceExhausted);
+    details.and_then(|details| details.retry_delay)
+}
+
 /// True for the status [`closing`].
 pub(super) fn is_closing(status: &Status) -> bool {
     status.code() == Code::Unavailable && status.message() == CLOSING

@@ -3,7 +3,7 @@
 use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
-use super::questions::{Answers, StreamBounds, answer_each};
+use super::questions::{Answers, StreamBounds, answer_each, when_free};
 use super::{Reply, admit, status};
 use engine::types::{EngineError, EvaluateRequest, UtilityRequest};
 use prefix_scheduler::call::{Call, Place, Terms};
@@ -58,8 +58,11 @@ impl Service {
     ) -> Result<v1::MeasureUtilityResponse, Status> {
         let asked = to_measure(wire.ok_or_else(|| status::unset("request"))?)?;
         self.edge.engine.utility.check(&asked.0).map_err(status::of)?;
-        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
-        self.measure(&call, asked).await
+        when_free(terms.deadline, async || {
+            let call = self.edge.admit_question(terms.clone(), id, Place::Generator).await?;
+            self.measure(&call, asked.clone()).await
+        })
+        .await
     }
 
     async fn evaluate(
@@ -94,8 +97,11 @@ impl Service {
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
         let asked = to_evaluate(wire.ok_or_else(|| status::unset("request"))?)?;
         self.edge.engine.evaluator.check(&asked.0).map_err(status::of)?;
-        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
-        self.evaluate(&call, asked).await
+        when_free(terms.deadline, async || {
+            let call = self.edge.admit_question(terms.clone(), id, Place::Generator).await?;
+            self.evaluate(&call, asked.clone()).await
+        })
+        .await
     }
 }
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class _Metric(BaseMetric):
     def __init__(self, client: Rerankd | str, kind: _metrics.Measure) -> None:
         super().__init__(name=kind.name, allowed_values=(kind.lowest, 1.0))
-        self._client, self._kind = clients(client)[1], kind
+        # The first keeps a launched server running.
+        self._clients, self._kind = clients(client), kind
 
     async def ascore(self, user_input: str, retrieved_contexts: list[str], reference: str) -> MetricResult:
         """Measure the contexts of a question."""
-        value, reason = await _metrics.ameasure(self._kind, self._client, user_input, retrieved_contexts, reference)
+        value, reason = await _metrics.ameasure(self._kind, self._clients[1], user_input, retrieved_contexts, reference)
         return MetricResult(value=value, reason=reason)
 
 

@@ -98,19 +98,21 @@ fn taus(question: &Question, outcome: &Outcome, threshold: f64) -> Option<(f64, 
     Some((outcome.expected_tau?, found))
 }
 
+/// Fewest questions with an interval of the correlation: that of fewer may exclude the correlation.
+const LEAST_CORRELATED: usize = 10;
+
 fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
     let (expected, found): (Vec<f64>, Vec<f64>) = taus.iter().copied().unzip();
-    let over = |of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
+    let over = |least: usize, of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
         let all: Vec<usize> = (0..taus.len()).collect();
-        // The interval of a correlation of fewer may exclude the correlation.
-        let how = statistics.correlation_intervals().filter(|_| taus.len() >= 10);
+        let how = statistics.correlation_intervals().filter(|_| taus.len() >= least);
         Mean::new(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
     };
     let drawn = |values: &[f64], indices: &[usize]| indices.iter().map(|&index| values[index]).collect::<Vec<f64>>();
     Tau {
-        expected: over(&|indices| Some(mean(&drawn(&expected, indices)))),
-        found: over(&|indices| Some(mean(&drawn(&found, indices)))),
-        agreement: over(&|indices| {
+        expected: over(0, &|indices| Some(mean(&drawn(&expected, indices)))),
+        found: over(0, &|indices| Some(mean(&drawn(&found, indices)))),
+        agreement: over(LEAST_CORRELATED, &|indices| {
             Some(Correlation::Spearman.of(&drawn(&expected, indices), &drawn(&found, indices))?.value)
         }),
     }
@@ -202,6 +204,16 @@ mod tests {
                 && (all.found.value.unwrap() - 0.2 / 3.0).abs() < 1e-12
         );
         assert!((all.agreement.value.unwrap() - 0.5).abs() < 1e-12, "ranks 3 2 1 and 2 3 1");
+    }
+
+    #[test]
+    fn the_correlation_of_few_questions_has_no_interval() {
+        let of = |questions: u32| {
+            let taus: Vec<(f64, f64)> = (0..questions).map(|at| (f64::from(at), f64::from(at % 4))).collect();
+            tau(&taus, &Statistics::default())
+        };
+        assert_eq!([of(9), of(10)].map(|tau| tau.agreement.low.is_some()), [false, true]);
+        assert!(of(9).expected.low.is_some() && of(9).found.low.is_some());
     }
 
     #[test]
