@@ -47,8 +47,7 @@ def rerank(
     check({name: value for name, value in options.items() if name not in ("query", "passages", "scores")})
     if cpus is None:
         cpus = 0 if client else 1
-    # Only its worker calls a launched server, so a long queue is no overload.
-    settings = {"generator.threads": cpus, "limits.queue_seconds": "unlimited", **(launch or {}).get("settings", {})}
+    settings = {"generator.threads": cpus, **(launch or {}).get("settings", {})}
     # Ray writes a block when all of it is ranked.
     return dataset.repartition(target_num_rows_per_block=batch_size).map_batches(
         _Worker,

@@ -20,8 +20,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 @pytest.mark.timeout(600)
 def test_as_compare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    settings = {"limits.queue_seconds": "unlimited", "generator.reproducible": True}
-    with Rerankd.launch(binary=BINARY, settings=settings) as client:
+    with Rerankd.launch(binary=BINARY, settings={"generator.reproducible": True}) as client:
         assert client._server
         address = client._server.address
         found = importlib.import_module("mteb_lists").main(LISTS, address)
