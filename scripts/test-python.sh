@@ -4,7 +4,7 @@
 # if it is set. The others test the wheel with older versions of grpcio and protobuf.
 #
 # With --integrations: tests the adapters to frameworks and the examples instead, with the versions in
-# tests/integrations/*.txt, which are about 5 GB; Spark needs Java. Without it, tests of frameworks that are not installed are skipped.
+# tests/integrations/*.txt, which are about 8 GB; Spark needs Java. Without it, tests of frameworks that are not installed are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
