@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rerankd import Compression, Interim, Passage, Planned, Progress, Ranking, Rerankd
+from rerankd import Compression, Interim, Passage, Planned, Progress, Ranking, Rerankd, Retry, Unavailable
 from rerankd.testing import FakeServer
 from rerankd.v1 import metrics_pb2, rerank_pb2, utility_pb2
 
@@ -235,3 +235,33 @@ def test_a_closed_client_opens_again(client: Rerankd) -> None:
     client.close()
     client.close()
     assert client.info().ready
+
+
+@pytest.mark.parametrize(
+    ("query", "passages", "more", "named"),
+    [
+        (None, ["a"], {}, "query: a text is needed, not NoneType"),
+        ("q", {"text": "a"}, {}, "passages: a list of passages is needed, not one dict"),
+        ("q", [{"text": ["a"]}], {}, r"passages\[0\].text: a text is needed, not list"),
+        ("q", ["a", {"text": "a", "score": "high"}], {}, r"passages\[1\].score: a number is needed, not 'high'"),
+        ("q", ["a"], {"scores": ["b"]}, r"scores\[0\]: a number is needed"),
+        ("q", ["a"], {"compression": {"ratio": 0.5}}, "compression: a Compression is needed, not dict"),
+        ("q", ["a"], {"options": {"token_budget": 9}}, "options: a RerankRequest message is needed, not dict"),
+    ],
+)
+def test_wrong_types_name_their_argument(
+    client: Rerankd, query: Any, passages: Any, more: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(TypeError, match=named):
+        client.rerank(query, passages, **more)
+
+
+def test_rerank_many_takes_pairs(client: Rerankd) -> None:
+    wrong: Any = [{"query": "q", "passages": ["a"]}]
+    with pytest.raises(TypeError, match=r"requests: a Request or a pair \(query, passages\) is needed"):
+        list(client.rerank_many(wrong))
+
+
+def test_a_server_that_does_not_run_is_explained() -> None:
+    with Rerankd("127.0.0.1:9", retry=Retry(attempts=1)) as client, pytest.raises(Unavailable, match="rerankd serve"):
+        client.rerank("q", ["a"])

@@ -24,12 +24,12 @@ KINDS = {
 
 def passages(given: Sequence[types.PassageLike], scores: Iterable[float] | None = None) -> tuple[types.Passage, ...]:
     """Passages with their scores."""
-    if isinstance(given, str):
-        raise TypeError("passages: a list of passages is needed, not one string")
+    if isinstance(given, str | Mapping):
+        raise TypeError(f"passages: a list of passages is needed, not one {type(given).__name__}")
     found = tuple(_passage(at, passage) for at, passage in enumerate(given))
     if scores is None:
         return found
-    numbers = [float(score) for score in scores]
+    numbers = [_number(f"scores[{at}]", score) for at, score in enumerate(scores)]
     if len(numbers) != len(found):
         raise ValueError(f"scores: {len(numbers)} given for {len(found)} passages")
     return tuple(replace(passage, score=score) for passage, score in zip(found, numbers, strict=True))
@@ -39,8 +39,10 @@ def rerank_request(request: types.Request, texts: Sequence[types.Passage]) -> re
     """The message of a request. Its fields replace those of `options`."""
     message = rerank_pb2.RerankRequest()
     if request.options is not None:
+        if not isinstance(request.options, rerank_pb2.RerankRequest):
+            raise TypeError(f"options: a RerankRequest message is needed, not {type(request.options).__name__}")
         message.CopyFrom(request.options)
-    message.query = request.query
+    message.query = _text("query", request.query)
     del message.passages[:]
     message.passages.extend(passage_messages(texts))
     if request.method is not None:
@@ -72,6 +74,8 @@ def passage_messages(texts: Sequence[types.Passage]) -> list[rerank_pb2.Passage]
 
 def compression(given: types.Compression) -> rerank_pb2.Compression:
     """The message of a compression."""
+    if not isinstance(given, types.Compression):
+        raise TypeError(f"compression: a Compression is needed, not {type(given).__name__}")
     message = rerank_pb2.Compression(target_tokens=given.target_tokens, ratio=given.ratio)
     if given.method:
         message.method = value(rerank_pb2.CompressionMethod, "COMPRESSION_METHOD", given.method)
@@ -354,11 +358,31 @@ def _passage(at: int, given: types.PassageLike) -> types.Passage:
         raise ValueError(f"passages[{at}]: unknown key {min(map(str, other))!r}; known are id, score, text, title")
     score = given.get("score")
     return types.Passage(
-        text=str(given.get("text") or ""),
-        title=str(given.get("title") or ""),
-        id="" if given.get("id") is None else str(given["id"]),
-        score=None if score is None else float(score),
+        text=_scalar(f"passages[{at}].text", given.get("text")),
+        title=_scalar(f"passages[{at}].title", given.get("title")),
+        id=_scalar(f"passages[{at}].id", given.get("id")),
+        score=None if score is None else _number(f"passages[{at}].score", score),
     )
+
+
+def _scalar(path: str, given: Any) -> str:
+    """A text, or a number as text; empty for None. Data frames have numpy's numbers."""
+    if isinstance(given, Mapping | list | tuple | bytes):
+        raise TypeError(f"{path}: a text is needed, not {type(given).__name__}")
+    return "" if given is None else str(given)
+
+
+def _text(path: str, given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{path}: a text is needed, not {type(given).__name__}")
+    return given
+
+
+def _number(path: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"{path}: a number is needed, not {given!r}") from None
 
 
 def _result(result: rerank_pb2.RankedPassage, texts: Sequence[types.Passage]) -> types.Result:

@@ -147,5 +147,7 @@ def as_request(given: types.Request | tuple[str, Iterable[types.PassageLike]]) -
     """A request, or a pair of query and passages."""
     if isinstance(given, types.Request):
         return given
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"requests: a Request or a pair (query, passages) is needed, not {given!r:.80}")
     query, passages = given
     return types.Request(query, passages if isinstance(passages, str) else list(passages))

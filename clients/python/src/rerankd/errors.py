@@ -115,12 +115,20 @@ _CLASSES: dict[grpc.StatusCode, type[RerankdError]] = {
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
+_HINTS = {
+    "Connection refused": "is the server running? `rerankd serve` listens on 127.0.0.1:50051",
+    "Deadline Exceeded": "pass a longer `timeout`",
+}
+"""The next step for messages of grpcio."""
+
+
 def from_rpc(error: grpc.RpcError) -> RerankdError:
     """Convert an error of grpcio, with the details that the server sent."""
     # Raised errors are also a grpc.Call or a grpc.aio.AioRpcError. Both have these methods.
     call: Any = error
     code: grpc.StatusCode = call.code()
     message: str = call.details() or code.name.lower()
+    message = "; ".join([message, *(hint for part, hint in _HINTS.items() if part in message)])
     trailers = metadata(call.trailing_metadata())
     request_id = text(trailers.get(REQUEST_ID, "") or metadata(call.initial_metadata()).get(REQUEST_ID, ""))
     kind = _CLASSES.get(code, RerankdError)
