@@ -25,14 +25,19 @@ const NETWORKS: [&str; 4] = ["model.onnx", "onnx/model.onnx", "model_quantized.o
 /// a server uses the embedding model when it starts.
 ///
 /// # Errors
-/// A name is neither a file nor an entry of the catalogue with this role, or no thread could be started.
+/// A name is not an entry of the catalogue with this role, or no thread could be started.
 pub fn with_passage_models(mut models: Models, config: &Config) -> anyhow::Result<Models> {
     let configured = [(Role::Reranker, &config.rerankers.reranker), (Role::Embedding, &config.rerankers.embedding)];
     for (role, model) in configured {
         if let Some(model) = model {
             let located = locate(&config.store, role, &model.model);
-            if let Err(error @ (StoreError::Unknown { .. } | StoreError::WrongRole { .. })) = located {
-                return Err(KeyError::of(role, "model")(error).into());
+            match located {
+                // A path may appear later.
+                Err(StoreError::Unknown { .. }) if model.model.contains('/') => {}
+                Err(error @ (StoreError::Unknown { .. } | StoreError::WrongRole { .. })) => {
+                    return Err(KeyError::of(role, "model")(error).into());
+                }
+                _ => {}
             }
             let started = start(role, model, located, config);
             let scorer = started.with_context(|| format!("cannot start a thread for the {} model", role.name()))?;

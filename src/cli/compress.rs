@@ -67,7 +67,7 @@ pub(super) struct CompressionArgs {
     /// Unit that is kept or dropped as a whole; by default sentence for selective-context and token for long-llm-lingua.
     #[arg(long, value_enum)]
     unit: Option<UnitName>,
-    /// Share of the tokens to keep, above 0 and at most 1; 0.5 by default.
+    /// Share of the tokens to keep, above 0 and at most 1; 0.5 by default, for a context its size.
     #[arg(long, value_name = "SHARE", conflicts_with = "target_tokens")]
     ratio: Option<f64>,
     /// Tokens to keep over all passages.

@@ -27,7 +27,7 @@ Example:
   rerankd serve --listen 127.0.0.1:50051 --model /models/qwen2.5-0.5b-instruct-q8_0.gguf")]
 pub(super) struct ServeArgs {
     /// Address of gRPC [default: 127.0.0.1:50051]; port 0 selects a free port.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Address of HTTP/JSON for clients of other rerankers [default: 127.0.0.1:8080], or off; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS|off", value_parser = address_or_off)]
@@ -116,6 +116,10 @@ fn raise_descriptor_limit() {
     }
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address and a port, such as 127.0.0.1:50051".to_owned())
+}
+
 fn address_or_off(text: &str) -> Result<String, String> {
     let is_valid = text == "off" || text.parse::<SocketAddr>().is_ok();
     if is_valid {
@@ -127,7 +131,11 @@ fn address_or_off(text: &str) -> Result<String, String> {
 
 /// Opens the socket of a configuration key. Also returns its address with the selected port.
 async fn bind(key: &str, wanted: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let flag = if key == "http.listen" { "--http-listen off turns HTTP off" } else { "--listen sets another address" };
+    let flag = if key == "http.listen" {
+        "--http-listen off turns HTTP off, another address moves it"
+    } else {
+        "--listen sets another address"
+    };
     let listener = TcpListener::bind(wanted).await.map_err(|error| {
         anyhow::anyhow!("{key}: cannot listen on {wanted}: {error}; {flag}, and port 0 selects a free port")
     })?;

@@ -214,7 +214,13 @@ fn unknown(path: &str, known: &[String]) -> String {
     match nearest {
         Some((similarity, key)) if similarity > SIMILAR => format!("{path}: unknown key; did you mean {key}?"),
         _ if siblings.is_empty() => {
+            let with_section: Vec<&str> =
+                known.iter().filter(|key| key.ends_with(&format!(".{path}"))).map(String::as_str).collect();
+            if !with_section.is_empty() {
+                return format!("{path}: has no section; did you mean {}?", with_section.join(" or "));
+            }
             let mut sections: Vec<&str> = known.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
+            sections.sort_unstable();
             sections.dedup();
             format!("{path}: unknown section; there are {}", sections.join(", "))
         }
@@ -333,6 +339,7 @@ mod tests {
             keepalive,
             "connections.keepalive_seconds: unknown key; [connections] has age_seconds, idle_seconds, limit"
         );
+        assert_eq!(fault("listen"), "listen: has no section; did you mean server.listen or http.listen?");
         assert!(fault("nonsense.x").starts_with("nonsense.x: unknown section; there are auth, connections, "));
         assert_eq!(fault("scorer.thread"), "scorer.thread: unknown key; did you mean scorer.threads?");
         assert_eq!(fault("limits"), "limits: must be a section, [limits]");

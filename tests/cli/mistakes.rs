@@ -42,6 +42,7 @@ fn an_address_without_a_grpc_server_is_explained() {
         (http.as_str(), 1, "give its gRPC port (50051 by default, not that of HTTP)"),
         ("127.0.0.1:9", 69, "is the server running? `rerankd serve` listens on 127.0.0.1:50051"),
         ("127.0.0.1", 69, "the address has no port: give 127.0.0.1:50051"),
+        ("127.0.0.1:99999", 69, "its port must be a number from 1 to 65535"),
         ("127.0.0.1:9/v1/rerank", 2, "must be HOST:PORT or a URL without a path"),
         ("not an address", 2, "must be HOST:PORT or a URL, such as 127.0.0.1:50051"),
     ] {
@@ -131,6 +132,8 @@ fn a_port_in_use_and_a_wrong_model_name_their_key() {
     assert!(code == Some(1) && said.contains("`rerankd models list`") && !said.contains("onnxruntime"), "{said}");
     let (code, said) = serve(&[&off[..4], &["--set", "embedding.model=nobody"]].concat());
     assert!(code == Some(1) && said.contains("embedding.model: \"nobody\", for embedding, is neither"), "{said}");
+    let unclear = run(&["serve", "--listen", "localhost:50051"]);
+    assert!(error(&unclear).contains("must be an IP address and a port, such as"), "{}", error(&unclear));
     let unclear = run(&["serve", "--http-listen", "here"]);
     assert!(
         error(&unclear).contains("must be an address and port such as 127.0.0.1:8080, or off"),

@@ -76,7 +76,8 @@ fn a_utility_has_the_probabilities_of_the_labels() {
     let unknown = run(&["utility", "--format", "json", &file, "--task", "poetry"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(error(&unknown).contains("long-answer"), "{}", error(&unknown));
-    let help = String::from_utf8(run(&["evaluate", "--help"]).stdout).unwrap();
+    let help = String::from_utf8(run(&["evaluate", "--help"]).stdout).unwrap().replace('\\', "");
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("--task fact-verification") && help.contains("one of the labels"), "{help}");
 }
 

@@ -146,7 +146,8 @@ async fn a_full_server_refuses_before_it_decodes() {
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     running.await.unwrap().unwrap();
     // The generator is free, and a context needs nothing else.
-    let context = v1::BuildContextRequest { request: Some(wire("who?", &PASSAGES)), ..v1::BuildContextRequest::default() };
+    let context =
+        v1::BuildContextRequest { request: Some(wire("who?", &PASSAGES)), ..v1::BuildContextRequest::default() };
     server.client().await.build_context(context).await.unwrap();
     drop(beside);
     let refused = server.client().await.rerank(large).await.unwrap_err();

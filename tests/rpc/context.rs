@@ -177,6 +177,16 @@ async fn passages_are_compressed_if_they_do_not_all_fit() {
     let short = build(&server, asked(60)).await.unwrap();
     check(&asked(60), &short);
     assert!(short.passages.iter().any(|passage| passage.compressed), "{}", short.text);
+    assert!(short.warnings.iter().all(|warning| !warning.contains("compression")), "{:?}", short.warnings);
+    let same = v1::Compression { ratio: Some(1.0), ..compression };
+    let mut unused = with(|ranking| ranking.compression = Some(same));
+    unused.max_tokens = 60;
+    let unused = build(&server, unused).await.unwrap();
+    assert!(
+        unused.warnings.iter().any(|warning| warning.contains("compression was not used")),
+        "{:?}",
+        unused.warnings
+    );
     server.stop().await;
 }
 

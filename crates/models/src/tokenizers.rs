@@ -53,7 +53,8 @@ impl TokenizerFolder {
             return Ok(Arc::clone(self.loaded.lock().entry(name.to_owned()).or_default()));
         }
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        Err(format!("is not in the folder `tokenizers` of the models store, which has {known}"))
+        let place = "put its tokenizer.json there as NAME.json";
+        Err(format!("is not in the folder `tokenizers` of the models store, which has {known}; {place}"))
     }
 
     fn read(&self, name: &str) -> Result<Tokenizer, String> {
@@ -99,6 +100,6 @@ mod tests {
         assert!(problem("../words").contains("is not in") && problem("broken").starts_with("cannot be read"));
         std::fs::write(folder.path().join("broken.json"), words("?")).unwrap();
         assert_eq!(tokenizers.find("broken").unwrap()("rye"), 1, "repaired");
-        assert!(TokenizerFolder::new("absent".into()).find("a").err().unwrap().ends_with("which has none"));
+        assert!(TokenizerFolder::new("absent".into()).find("a").err().unwrap().contains("which has none; put its"));
     }
 }

@@ -114,6 +114,9 @@ fn advice(problem: &str, address: &str) -> String {
     if problem.contains("certificate") {
         return "--ca names the PEM file of its authority".to_owned();
     }
+    if host.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()) && !has_port) {
+        return "its port must be a number from 1 to 65535".to_owned();
+    }
     if !has_port {
         return format!("the address has no port: give {host}:50051, the default of gRPC");
     }

@@ -26,6 +26,10 @@ use unicode_segmentation::UnicodeSegmentation;
 /// Written between passages if the caller sets nothing.
 const SEPARATOR: &str = "\n\n";
 
+/// The warning if whole texts are worth more than compressed ones.
+const USELESS_COMPRESSION: &str =
+    "compression was not used: in this budget the compressed texts are worth no more than the whole ones";
+
 /// Most characters of a separator.
 const SEPARATOR_CHARACTERS: usize = 1_000;
 
@@ -318,6 +322,7 @@ fn write(
     let arranged = |chosen: &[usize]| arrange(reader, &request.ranking, chosen, &mut Vec::new());
     let order = |chosen: &[usize]| Ok(arranged(chosen)?.order);
     let mut fitting = fit(call, &writer, &sources, most_per_source, &order, may_cut)?;
+    let mut is_useless = false;
     let complete = fitting.cut.is_none() && fitting.sources.len() == allowed(&sources, most_per_source);
     if let Some(report) = ranked.compression.as_ref().filter(|_| !complete) {
         let short: HashMap<usize, &str> = report.passages.iter().map(|one| (one.index, one.text.trim())).collect();
@@ -329,7 +334,8 @@ fn write(
         shorter.retain(|source| !source.text.is_empty());
         let of_shorter = fit(call, &writer, &shorter, most_per_source, &order, may_cut)?;
         // Compression may drop passages that fit.
-        if of_shorter.value(&shorter) > fitting.value(&sources) {
+        is_useless = of_shorter.value(&shorter) <= fitting.value(&sources);
+        if !is_useless {
             (fitting, sources) = (of_shorter, shorter);
         }
     }
@@ -369,6 +375,9 @@ fn write(
     let holds = |warning: &&String| !warning.ends_with(RANKED_LAST) && *warning != ALL_DROPPED;
     let mut warnings: Vec<String> = ranked.warnings.iter().filter(holds).cloned().collect();
     let arrangement = arranged(&ranks)?;
+    if is_useless {
+        warnings.push(USELESS_COMPRESSION.to_owned());
+    }
     if chosen.is_empty() {
         warnings.push(empty(&reasons).to_owned());
     }

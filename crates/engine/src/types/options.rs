@@ -370,7 +370,7 @@ impl Compression {
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         let invalid = |field: &str, problem: &str| Err(EngineError::invalid(format!("compression.{field}"), problem));
         if self.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio <= 1.0)) {
-            return invalid("ratio", "must lie above 0 and at most at 1");
+            return invalid("ratio", "must be above 0 and at most 1");
         }
         if self.ratio.is_some() && self.target_tokens.is_some() {
             return invalid("target_tokens", "must not be given together with a ratio");
@@ -434,7 +434,7 @@ impl Dedup {
         if self.similarity > 0.0 && self.similarity <= 1.0 {
             return Ok(());
         }
-        Err(EngineError::invalid("dedup.similarity", "must lie above 0 and at most at 1"))
+        Err(EngineError::invalid("dedup.similarity", "must be above 0 and at most 1"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::answer::{About, usage, warnings, with_cost};
@@ -13,6 +14,7 @@ use engine::types::{
     ContextSize, EngineError, LeftOut,
 };
 use protocol::convert_context::reason;
+use rag_metrics::brief;
 
 /// Most tokens of the text.
 const MAX_TOKENS: &str = "max_tokens";
@@ -59,24 +61,52 @@ fn size(object: &Object<'_, '_>) -> Result<ContextSize, EngineError> {
     }
 }
 
+/// [`Compression`] in a body.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Compressed {
+    #[serde(default)]
+    method: Method,
+    unit: Option<Unit>,
+    ratio: Option<f64>,
+    target_tokens: Option<usize>,
+    ratio_spread: Option<f64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum Method {
+    #[default]
+    LongLlmLingua,
+    SelectiveContext,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Unit {
+    Sentence,
+    Phrase,
+    Token,
+}
+
 fn compression(object: &Object<'_, '_>) -> Result<Option<Compression>, EngineError> {
     let Some(value) = object.raw(COMPRESSION) else { return Ok(None) };
-    let own = Object::inside(value, COMPRESSION, &["method", "unit", "ratio", "target_tokens", "ratio_spread"])?;
-    let refused = |field: &str, known: &str| EngineError::invalid(own.path(field), format!("must be {known}"));
-    let method = match own.word("method")?.as_deref() {
-        None | Some("long-llm-lingua") => CompressionMethod::LongLlmLingua,
-        Some("selective-context") => CompressionMethod::SelectiveContext,
-        Some(_) => return Err(refused("method", "long-llm-lingua or selective-context")),
+    let read = serde_json::from_str::<Compressed>(value.get());
+    let Compressed { method, unit, ratio, target_tokens, ratio_spread } = read.map_err(|error| {
+        let text = error.to_string();
+        let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+        EngineError::invalid(COMPRESSION, brief(problem).into_owned())
+    })?;
+    let method = match method {
+        Method::LongLlmLingua => CompressionMethod::LongLlmLingua,
+        Method::SelectiveContext => CompressionMethod::SelectiveContext,
     };
-    let unit = match own.word("unit")?.as_deref() {
-        None => None,
-        Some("sentence") => Some(CompressionUnit::Sentence),
-        Some("phrase") => Some(CompressionUnit::Phrase),
-        Some("token") => Some(CompressionUnit::Token),
-        Some(_) => return Err(refused("unit", "sentence, phrase or token")),
-    };
-    let (ratio, ratio_spread) = (own.number("ratio")?, own.number("ratio_spread")?);
-    Ok(Some(Compression { method, unit, ratio, target_tokens: own.count("target_tokens", 1)?, ratio_spread }))
+    let unit = unit.map(|unit| match unit {
+        Unit::Sentence => CompressionUnit::Sentence,
+        Unit::Phrase => CompressionUnit::Phrase,
+        Unit::Token => CompressionUnit::Token,
+    });
+    Ok(Some(Compression { method, unit, ratio, target_tokens, ratio_spread }))
 }
 
 /// The error with the body's name for its field.

@@ -234,7 +234,10 @@ impl<'de, 'k> Visitor<'de> for Fields<'_, 'k> {
                     let name = std::str::from_utf8(&key).ok().filter(|name| name.len() <= LONGEST_COMPARED);
                     if let Some(name) = name.filter(|_| compared < self.compared) {
                         compared += 1;
-                        let meant = nearest(name, self.wanted.iter().copied());
+                        // Other protocols have the same fields without the prefix.
+                        let own = |wanted: &&&str| wanted.strip_prefix("rerankd_") == Some(name);
+                        let own = self.wanted.iter().find(own).copied();
+                        let meant = own.or_else(|| nearest(name, self.wanted.iter().copied()));
                         misspelt.extend(meant.map(|meant| (name.to_owned(), meant)));
                     }
                     map.next_value::<IgnoredAny>()?;
@@ -291,11 +294,17 @@ mod tests {
 
     #[test]
     fn a_misspelt_field_is_told_with_the_nearest_one() {
-        let wanted = ["query", "documents", "top_n", "return_documents", "model"];
-        let body = r#"{"retrun_documents": 1, "topN": 2, "user": "x", "return_embeddings": 3, "documnets": []}"#;
+        let wanted = ["query", "documents", "top_n", "return_documents", "model", "rerankd_method"];
+        let body =
+            r#"{"method": 0, "retrun_documents": 1, "topN": 2, "user": "x", "return_embeddings": 3, "documnets": []}"#;
         let object = Object::read(body, "", &wanted).unwrap();
         let told: Vec<String> = object.misspelt().collect();
-        let expected = [("retrun_documents", "return_documents"), ("topN", "top_n"), ("documnets", "documents")];
+        let expected = [
+            ("method", "rerankd_method"),
+            ("retrun_documents", "return_documents"),
+            ("topN", "top_n"),
+            ("documnets", "documents"),
+        ];
         assert_eq!(told, expected.map(|(name, meant)| format!("{name} has no effect; did you mean {meant}?")));
         let missing = |field| object.missing(field).to_string();
         assert_eq!(missing("documents"), "documents: must be set; the body has \"documnets\"");

@@ -182,6 +182,9 @@ impl Subject {
         if let Some(found) = std::iter::once(every).chain(of_one).find(|found| !found.is_empty()) {
             return Ok(found);
         }
+        if name.is_empty() {
+            return refused("--baseline", "this run has no method or system to compare: name one with --method");
+        }
         let names = |of: fn(&Series) -> &String| {
             let mut names: Vec<&str> = self.series.iter().map(|one| of(one).as_str()).collect();
             names.sort_unstable();
