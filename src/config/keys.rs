@@ -339,7 +339,10 @@ mod tests {
             keepalive,
             "connections.keepalive_seconds: unknown key; [connections] has age_seconds, idle_seconds, limit"
         );
-        assert_eq!(fault("listen"), "listen: has no section; did you mean server.listen or http.listen?");
+        assert_eq!(
+            fault("listen"),
+            "listen: has no section; did you mean http.listen or metrics.listen or server.listen?"
+        );
         assert!(fault("nonsense.x").starts_with("nonsense.x: unknown section; there are auth, connections, "));
         assert_eq!(fault("scorer.thread"), "scorer.thread: unknown key; did you mean scorer.threads?");
         assert_eq!(fault("limits"), "limits: must be a section, [limits]");

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(tokenizers.find("words").unwrap()("rye grows, 東京"), 4);
         assert_eq!(tokenizers.find("strict").unwrap()("rye, 東京"), 11, "bytes");
         let problem = |name: &str| tokenizers.find(name).err().unwrap();
-        assert!(problem("other").ends_with("which has broken, strict, words"), "{}", problem("other"));
+        assert!(problem("other").contains("which has broken, strict, words; put its"), "{}", problem("other"));
         assert!(problem("../words").contains("is not in") && problem("broken").starts_with("cannot be read"));
         std::fs::write(folder.path().join("broken.json"), words("?")).unwrap();
         assert_eq!(tokenizers.find("broken").unwrap()("rye"), 1, "repaired");
