@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 LISTS = {"order": "index", "scores": "score", "utilities": "utility"}
 COLUMNS = ("id", *LISTS, "error")
-NO_ANSWER = "no answer"
 _shared = functools.cache(Rerankd)
 
 
@@ -48,10 +47,7 @@ def rank_batch(
     """
     source: Any = batch
     rows: list[Mapping[str, Any]] = source.to_dict("records") if hasattr(batch, "to_dict") else list(source)
-    answers, failed = rank_rows(rows, client, id=id, query=query, passages=passages, scores=scores, **options)
-    for row in answers:
-        if row["error"] is NO_ANSWER:
-            row["error"] = str(failed)
+    answers, _ = rank_rows(rows, client, id=id, query=query, passages=passages, scores=scores, **options)
     return cast("Batch", type(source)(answers, columns=list(COLUMNS)) if hasattr(batch, "to_dict") else answers)
 
 
@@ -65,7 +61,7 @@ def rank_rows(
     scores: str = "",
     **options: Any,
 ) -> tuple[list[dict[str, Any]], RerankdError | None]:
-    """The answers to rows, and the error that ended the stream, if any: then rows without an answer have NO_ANSWER."""
+    """The answers to rows, and the error that ended the stream, if any. Rows without an answer have this error."""
     check(options)
     names = query, passages, *([scores] if scores else ())
     for name in names:
@@ -88,7 +84,7 @@ def rank_rows(
         # The stream cannot be opened again.
         failure = failed
         for row in waiting.values():
-            row["error"] = NO_ANSWER
+            row["error"] = str(failed)
     return answers, failure
 
 
